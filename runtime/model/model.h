@@ -1,0 +1,84 @@
+/* model.h - a loaded model: from tokens to logits over the paged cache.
+ *
+ * One transformer block serves every family (llama, qwen2, qwen3); what
+ * differs between them is data and a few hooks (family.h). The weights stay
+ * quantised: as mapped from the file, or repacked by the kernels.
+ *
+ * A step is one forward pass over a batch of runs. A run is a piece of one
+ * sequence: one token (decode) or a chunk of its prompt (prefill). The keys
+ * and values of all rows are written to the cache first and attention reads
+ * only what is stored, so a token's result is the same bits whether it came
+ * as a chunk or alone, whatever else is in the batch.
+ *
+ * Owns weights' packed forms, the RoPE table and all scratch, sized at load.
+ * Borrows the gguf (its mapping must outlive the model), ops and workers.
+ *
+ * Threads: load and step by one thread at a time (the engine's); the step
+ * itself runs on the worker pool. model_info is constant after load.
+ */
+#ifndef RUNTIME_MODEL_MODEL_H
+#define RUNTIME_MODEL_MODEL_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/kv_layout.h"
+#include "base/workers.h"
+#include "cache/table.h"
+#include "runtime/gguf/gguf.h"
+#include "runtime/kernels/ops.h"
+
+struct model;
+
+struct model_info {
+    char arch[32];  /* "llama" */
+    char name[128]; /* general.name, repaired UTF-8; "" if absent */
+    uint32_t n_layers, n_heads, n_kv_heads, head_dim;
+    uint32_t n_embd, n_ff, n_vocab;
+    uint32_t context_length; /* trained */
+    uint64_t n_params;       /* elements of all tensors used */
+    uint64_t file_bytes;     /* bytes of all tensors used */
+    uint64_t packed_bytes;   /* anonymous memory of repacked weights */
+    uint64_t scratch_bytes;  /* activations, logits and other step memory */
+};
+
+struct model_options {
+    const struct ops *ops;
+    struct workers *workers;
+    uint32_t max_rows;    /* tokens of one step, over all runs */
+    uint32_t max_runs;    /* runs of one step */
+    uint32_t max_context; /* longest sequence; sizes the RoPE table */
+};
+
+struct model_run {
+    struct table *table; /* already lengthened by n_rows (table_append): row i
+                            belongs in entry len - n_rows + i of each list */
+    uint32_t n_rows;
+    uint32_t pos; /* RoPE position of the first row */
+};
+
+struct model_batch {
+    uint32_t n_rows;
+    const int32_t *tokens; /* [n_rows], run after run; checked ids */
+    uint32_t n_runs;
+    const struct model_run *runs;
+    uint32_t n_logits;          /* rows whose logits are wanted */
+    const uint32_t *logit_rows; /* [n_logits], ascending row numbers */
+    float *logits;              /* [n_logits][n_vocab], written */
+};
+
+/* Refuses by name what cannot be computed right: another architecture,
+ * missing or misshapen tensors, RoPE scaling we do not know, experts, sliding
+ * windows, other head sizes. On error nothing is left behind. */
+MUST_CHECK enum err model_load(struct model **out, const struct gguf *g,
+                               const struct model_options *options,
+                               struct errmsg *m);
+void model_free(struct model *m); /* NULL is allowed */
+
+const struct model_info *model_info(const struct model *m);
+
+/* Runs one step. The tables must belong to pools of model head_dim. Cannot
+ * fail: all memory exists since load. */
+void model_step(struct model *m, const struct model_batch *batch);
+
+#endif
