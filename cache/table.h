@@ -23,6 +23,7 @@
 
 #include <stdint.h>
 
+#include "base/err.h"
 #include "cache/pool.h"
 
 struct kv_list {
@@ -36,6 +37,7 @@ struct table {
     uint32_t n_layers, n_kv_heads;
     uint32_t max_units;   /* capacity of each list, in units */
     struct kv_list *list; /* [n_layers * n_kv_heads], layer-major */
+    unit_id *ids;         /* room of all lists, one allocation */
 };
 
 /* An empty table whose lists can grow to max_tokens entries. */
@@ -56,10 +58,12 @@ uint64_t table_units_needed(const struct table *t, uint32_t n);
 uint64_t table_units_for(uint32_t n_lists, uint32_t n_tokens);
 
 /* Lengthens every list by n entries, taking table_units_needed(t, n) reserved
- * units. The metadata of the entries is set (log_beta 0, pos and rope_pos
+ * units, and returns how many: a tail that was shared when the caller
+ * reserved may be private by now, and what it reserved too much is its to
+ * give back. The metadata of the entries is set (log_beta 0, pos and rope_pos
  * from `pos` on); keys, values and bias are written by the caller. n + len
  * must fit max_units. */
-void table_append(struct table *t, uint32_t n, int32_t pos);
+uint64_t table_append(struct table *t, uint32_t n, int32_t pos);
 
 /* *out becomes a table of capacity max_tokens that shares with src every
  * entry whose position is below n_tokens. Takes no units: a tail unit that is
