@@ -1,0 +1,174 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_BLOCK = 64 * 1024 };
+
+static enum err open_for_reading(int *fd, struct stat *st, const char *path,
+                                 struct errmsg *m)
+{
+    /* O_NONBLOCK: opening a pipe without a writer would wait for one. */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (*fd < 0) {
+        enum err rc = errno == ENOENT ? ERR_NOTFOUND : ERR_IO;
+        return err_set(m, rc, "cannot open %s: %s", path, strerror(errno));
+    }
+    enum err rc = OK;
+    if (fstat(*fd, st) != 0)
+        rc = err_set(m, ERR_IO, "cannot look at %s: %s", path, strerror(errno));
+    else if (!S_ISREG(st->st_mode))
+        rc = err_set(m, ERR_INVAL, "%s is not a regular file", path);
+    if (rc != OK)
+        close(*fd);
+    return rc;
+}
+
+enum err file_map_open(struct file_map *out, const char *path, struct errmsg *m)
+{
+    static const uint8_t nothing[1];
+    int fd;
+    struct stat st;
+    enum err rc = open_for_reading(&fd, &st, path, m);
+    if (rc != OK)
+        return rc;
+    struct file_map map = {nothing, (size_t)st.st_size};
+    if (map.size > 0) {
+        void *p = mmap(NULL, map.size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED)
+            rc = err_set(m, ERR_IO, "cannot map %s (%zu bytes): %s", path,
+                         map.size, strerror(errno));
+        map.data = p;
+    }
+    close(fd); /* the mapping stays */
+    if (rc == OK)
+        *out = map;
+    return rc;
+}
+
+void file_map_close(struct file_map *map)
+{
+    if (map->size > 0)
+        munmap((void *)(uintptr_t)map->data, map->size);
+    map->data = NULL;
+    map->size = 0;
+}
+
+/* Reads to the end of the file, not to its stated size: files of /proc say 0.
+ */
+static enum err read_to_end(struct buf *out, int fd, const char *path,
+                            size_t max, struct errmsg *m)
+{
+    size_t got = 0;
+    for (;;) {
+        enum err rc = buf_reserve(out, READ_BLOCK);
+        if (rc != OK)
+            return err_set(m, rc, "no memory to read %s", path);
+        ssize_t n = read(fd, out->data + out->len, READ_BLOCK);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(m, ERR_IO, "cannot read %s: %s", path,
+                           strerror(errno));
+        if (n == 0)
+            return OK;
+        got += (size_t)n;
+        if (got > max)
+            return err_set(m, ERR_INVAL, "%s is larger than %zu bytes", path,
+                           max);
+        out->len += (size_t)n;
+    }
+}
+
+enum err file_read_all(struct buf *out, const char *path, size_t max,
+                       struct errmsg *m)
+{
+    int fd;
+    struct stat st;
+    enum err rc = open_for_reading(&fd, &st, path, m);
+    if (rc != OK)
+        return rc;
+    size_t before = out->len;
+    rc = read_to_end(out, fd, path, max, m);
+    close(fd);
+    if (rc != OK)
+        out->len = before;
+    if (out->data != NULL)
+        out->data[out->len] = '\0';
+    return rc;
+}
+
+static enum err write_all(int fd, const void *data, size_t len)
+{
+    const char *p = data;
+    while (len > 0) {
+        ssize_t n = write(fd, p, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return ERR_IO;
+        p += n;
+        len -= (size_t)n;
+    }
+    return OK;
+}
+
+/* The rename itself is only safe once the folder is on disk too. A failure
+ * is not reported: the content is whole, and there is nothing to undo. */
+static void sync_folder_of(const char *path)
+{
+    char dir[PATH_MAX] = ".";
+    const char *slash = strrchr(path, '/');
+    if (slash == path)
+        memcpy(dir, "/", 2);
+    else if (slash != NULL)
+        snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
+}
+
+enum err file_replace(const char *path, const void *data, size_t len,
+                      struct errmsg *m)
+{
+    enum err rc = ERR_IO;
+    int fd = -1;
+    char tmp[PATH_MAX];
+
+    int n = snprintf(tmp, sizeof(tmp), "%s.tmp", path);
+    if (n < 0 || (size_t)n >= sizeof(tmp))
+        return err_set(m, ERR_INVAL, "path of %zu bytes is too long",
+                       strlen(path));
+
+    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        err_set(m, rc, "cannot create %s: %s", tmp, strerror(errno));
+        goto out;
+    }
+    if (write_all(fd, data, len) != OK || fsync(fd) != 0) {
+        err_set(m, rc, "cannot write %s: %s", tmp, strerror(errno));
+        goto out;
+    }
+    /* fsync comes before rename: the other order can leave an empty file
+     * under the final name after a power cut. */
+    if (rename(tmp, path) != 0) {
+        err_set(m, rc, "cannot rename %s: %s", tmp, strerror(errno));
+        goto out;
+    }
+    sync_folder_of(path);
+    rc = OK;
+out:
+    if (fd >= 0)
+        close(fd);
+    if (rc != OK && fd >= 0)
+        unlink(tmp);
+    return rc;
+}

@@ -1,0 +1,43 @@
+/* file.h - reading whole files, mapping them, and replacing them safely.
+ *
+ * Only regular files are accepted where a file is read or mapped by name
+ * given from outside: a directory, a pipe or a device is ERR_INVAL and never
+ * blocks. Every sentence names the path.
+ *
+ * Threads: any; nothing is kept.
+ */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct file_map {
+    const uint8_t *data; /* size bytes, read-only; never NULL after open */
+    size_t size;
+};
+
+/* Maps the whole file. On OK the caller ends it with file_map_close(). The
+ * file must not shrink while it is mapped: reading beyond its new end would
+ * kill the process. ERR_NOTFOUND where there is no such file. */
+MUST_CHECK enum err file_map_open(struct file_map *out, const char *path,
+                                  struct errmsg *m);
+/* A zeroed map is allowed; leaves a zeroed one. */
+void file_map_close(struct file_map *map);
+
+/* Appends the content of the file to *out. More than max bytes is ERR_INVAL;
+ * on any error *out is as it was. */
+MUST_CHECK enum err file_read_all(struct buf *out, const char *path, size_t max,
+                                  struct errmsg *m);
+
+/* Puts the bytes under this name, mode 0600, so that after a crash at any
+ * moment the name holds either the old content or the new, whole. Goes
+ * through a temporary file beside it; two writers of one path must not run at
+ * the same time. On error the old file stays. */
+MUST_CHECK enum err file_replace(const char *path, const void *data, size_t len,
+                                 struct errmsg *m);
+
+#endif
