@@ -1,0 +1,156 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static char dir[] = "/tmp/ebb_file_XXXXXX";
+
+static const char *in_dir(char path[256], const char *name)
+{
+    snprintf(path, 256, "%s/%s", dir, name);
+    return path;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) == NULL;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return rmdir(dir);
+}
+
+static void what_is_written_is_read_and_mapped(void **state)
+{
+    (void)state;
+    char path[256];
+    static uint8_t data[200000];
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i * 31 >> 3);
+    in_dir(path, "f");
+    assert_int_equal(file_replace(path, data, sizeof(data), NULL), OK);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    struct file_map map;
+    assert_int_equal(file_map_open(&map, path, NULL), OK);
+    assert_int_equal(map.size, sizeof(data));
+    assert_memory_equal(map.data, data, sizeof(data));
+    struct buf b = {0};
+    assert_int_equal(buf_puts(&b, "before"), OK);
+    assert_int_equal(file_read_all(&b, path, sizeof(data), NULL), OK);
+    assert_int_equal(b.len, 6 + sizeof(data));
+    assert_memory_equal(b.data + 6, data, sizeof(data));
+    /* The map still shows the old content after the name got a new one. */
+    assert_int_equal(file_replace(path, "new", 3, NULL), OK);
+    assert_memory_equal(map.data, data, sizeof(data));
+    file_map_close(&map);
+    file_map_close(&map);
+    buf_clear(&b);
+    assert_int_equal(file_read_all(&b, path, 3, NULL), OK);
+    assert_string_equal(b.data, "new");
+    buf_fini(&b);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void a_file_above_the_limit_is_refused(void **state)
+{
+    (void)state;
+    char path[256];
+    struct buf b = {0};
+    struct errmsg m;
+    in_dir(path, "f");
+    assert_int_equal(file_replace(path, "12345", 5, NULL), OK);
+    assert_int_equal(buf_puts(&b, "x"), OK);
+    assert_int_equal(file_read_all(&b, path, 4, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "4 bytes"));
+    assert_string_equal(b.data, "x");
+    assert_int_equal(file_read_all(&b, path, 5, NULL), OK);
+    assert_string_equal(b.data, "x12345");
+    buf_fini(&b);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void what_is_no_regular_file_is_named(void **state)
+{
+    (void)state;
+    char path[256];
+    struct file_map map;
+    struct buf b = {0};
+    struct errmsg m;
+    in_dir(path, "none");
+    assert_int_equal(file_map_open(&map, path, &m), ERR_NOTFOUND);
+    assert_non_null(strstr(m.text, path));
+    assert_int_equal(file_read_all(&b, dir, 100, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "regular"));
+    /* Nobody writes into the pipe: a blocking open would hang here. */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(file_map_open(&map, path, &m), ERR_INVAL);
+    assert_int_equal(unlink(path), 0);
+    buf_fini(&b);
+}
+
+static void an_empty_file_maps_to_no_bytes(void **state)
+{
+    (void)state;
+    char path[256];
+    struct file_map map;
+    in_dir(path, "empty");
+    assert_int_equal(file_replace(path, "", 0, NULL), OK);
+    assert_int_equal(file_map_open(&map, path, NULL), OK);
+    assert_int_equal(map.size, 0);
+    assert_non_null(map.data);
+    file_map_close(&map);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void files_whose_size_is_not_stated_are_read_whole(void **state)
+{
+    (void)state;
+    struct buf b = {0};
+    assert_int_equal(file_read_all(&b, "/proc/self/status", 1 << 20, NULL), OK);
+    assert_true(b.len > 100);
+    assert_non_null(strstr(b.data, "Threads:"));
+    buf_fini(&b);
+}
+
+static void a_failed_replacement_leaves_the_old_file_and_no_other(void **state)
+{
+    (void)state;
+    char path[256];
+    struct errmsg m;
+    in_dir(path, "d");
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(file_replace(path, "x", 1, &m), ERR_IO);
+    assert_non_null(strstr(m.text, "rename"));
+    assert_int_equal(rmdir(path), 0);
+    in_dir(path, "no/such");
+    assert_int_equal(file_replace(path, "x", 1, &m), ERR_IO);
+    /* tear_down() sees that no temporary file was left. */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_read_and_mapped),
+        cmocka_unit_test(a_file_above_the_limit_is_refused),
+        cmocka_unit_test(what_is_no_regular_file_is_named),
+        cmocka_unit_test(an_empty_file_maps_to_no_bytes),
+        cmocka_unit_test(files_whose_size_is_not_stated_are_read_whole),
+        cmocka_unit_test(a_failed_replacement_leaves_the_old_file_and_no_other),
+    };
+    return cmocka_run_group_tests_name("base/file", tests, set_up, tear_down);
+}
