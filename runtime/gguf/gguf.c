@@ -1,12 +1,7 @@
 #include "runtime/gguf/gguf.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "runtime/gguf/gguf_internal.h"
 
@@ -218,6 +213,7 @@ static enum err gguf_new(struct gguf **out, const uint8_t *data, size_t n,
     struct gguf *g = calloc(1, sizeof(*g));
     if (g == NULL)
         return err_set(m, ERR_NOMEM, "no memory to read a GGUF file");
+    arena_init(&g->index, GGUF_INDEX_BYTES_MAX);
     g->data = data;
     g->n = n;
     enum err rc = read_all(g, m);
@@ -235,60 +231,20 @@ enum err gguf_parse(struct gguf **out, const uint8_t *data, size_t n,
     return gguf_new(out, data, n, m);
 }
 
-static enum err map_file(const char *path, const uint8_t **data, size_t *n,
-                         struct errmsg *m)
-{
-    enum err rc = ERR_IO;
-    struct stat st;
-    void *p = MAP_FAILED;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        rc = errno == ENOENT || errno == ENOTDIR ? ERR_NOTFOUND : ERR_IO;
-        err_set(m, rc, "cannot open %s: %s", path, strerror(errno));
-        goto out;
-    }
-    if (fstat(fd, &st) != 0) {
-        err_set(m, rc, "cannot examine %s: %s", path, strerror(errno));
-        goto out;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        rc = err_set(m, ERR_INVAL, "%s is %s, not a file", path,
-                     S_ISDIR(st.st_mode) ? "a directory" : "a special file");
-        goto out;
-    }
-    if (st.st_size == 0) {
-        rc = err_set(m, ERR_INVAL, "%s: the file is empty", path);
-        goto out;
-    }
-    p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (p == MAP_FAILED) {
-        err_set(m, rc, "cannot map %s: %s", path, strerror(errno));
-        goto out;
-    }
-    *data = p;
-    *n = (size_t)st.st_size;
-    rc = OK;
-out:
-    if (fd >= 0)
-        close(fd);
-    return rc;
-}
-
 enum err gguf_open(struct gguf **out, const char *path, struct errmsg *m)
 {
-    const uint8_t *data = NULL;
-    size_t n = 0;
+    struct file_map map = {0};
+    struct errmsg why = {""};
     *out = NULL;
-    enum err rc = map_file(path, &data, &n, m);
+    enum err rc = file_map_open(&map, path, m);
     if (rc != OK)
         return rc;
-    struct errmsg why = {""};
-    rc = gguf_new(out, data, n, &why);
+    rc = gguf_new(out, map.data, map.size, &why);
     if (rc != OK) {
-        munmap((void *)(uintptr_t)data, n);
+        file_map_close(&map);
         return err_set(m, rc, "%s: %s", path, why.text);
     }
-    (*out)->mapped = true;
+    (*out)->map = map;
     return OK;
 }
 
@@ -296,13 +252,8 @@ void gguf_close(struct gguf *g)
 {
     if (g == NULL)
         return;
-    if (g->mapped)
-        munmap((void *)(uintptr_t)g->data, g->n);
-    free(g->kv);
-    free(g->kv_slot);
-    free(g->tensor);
-    free(g->tensor_slot);
-    free(g->names);
+    arena_fini(&g->index);
+    file_map_close(&g->map);
     free(g);
 }
 

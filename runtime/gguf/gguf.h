@@ -14,9 +14,10 @@
  *
  * Memory: the bytes stay where they are (mapped read-only, or borrowed); this
  * module owns only its index, whose size is bounded by the size of the file
- * and by the limits below. Strings and tensor data point into the bytes and
- * live until gguf_close. A mapped file that somebody shortens while we run
- * gives SIGBUS, as with every mapping: replace model files by rename.
+ * (about six times the lists in it) and by the limits below. Strings and
+ * tensor data point into the bytes and live until gguf_close. A mapped file
+ * that somebody shortens while we run gives SIGBUS, as with every mapping:
+ * replace model files by rename.
  *
  * Threads: after opening everything is constant; any thread may read.
  *
@@ -31,6 +32,7 @@
 
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/hash.h"
 
 enum {
     GGUF_DIMS_MAX = 4,
@@ -154,5 +156,23 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 /* NULL when there is none of that name. A binary search. */
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g,
                                            const char *name);
+
+/* Names the model whatever its quantisation: gate files say with it which
+ * model they were trained for (interface.md, --gates). The SHA-256 of the line
+ *
+ *     ebb base A layers L kv_heads K width W vocabulary V\n
+ *
+ * with A = general.architecture, L = A.block_count, K =
+ * A.attention.head_count_kv (or head_count where that is absent), W =
+ * A.embedding_length, V = dims[1] of token_embd.weight; then, for every F32
+ * tensor whose name contains "norm", in the byte order of the names, the line
+ *
+ *     NAME BYTES\n
+ *
+ * and its data. Converters keep these tensors in F32 in every quantisation.
+ * ERR_NOTFOUND or ERR_INVAL, with the key's name, where one of them is
+ * missing or not as said. Reads a few hundred kilobytes. */
+MUST_CHECK enum err gguf_fingerprint(const struct gguf *g,
+                                     uint8_t out[HASH_BYTES], struct errmsg *m);
 
 #endif

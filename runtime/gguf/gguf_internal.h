@@ -10,8 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "runtime/gguf/gguf.h"
+
+/* Room for the index of GGUF_KV_MAX keys and GGUF_TENSORS_MAX tensors with
+ * names of GGUF_NAME_MAX bytes, which is 91 MiB; and for what reading a list
+ * of so many tensors needs until it is done, 8 MiB. */
+enum { GGUF_INDEX_BYTES_MAX = 128 << 20, GGUF_SCRATCH_BYTES_MAX = 16 << 20 };
 
 /* Names in messages are cut after this many bytes; "%.*s" with GGUF_SHOW(). */
 enum { GGUF_SHOW_MAX = 100 };
@@ -35,7 +42,8 @@ struct gguf_slot {
 struct gguf {
     const uint8_t *data;
     size_t n;
-    bool mapped; /* data is our mapping */
+    struct file_map map; /* what data points into; zeroed when borrowed */
+    struct arena index;  /* owns all the lists below */
     uint32_t version;
     uint64_t alignment;
     size_t n_kv;
@@ -44,7 +52,6 @@ struct gguf {
     size_t n_tensors;
     struct gguf_tensor *tensor;
     struct gguf_slot *tensor_slot; /* n_tensors, sorted */
-    char *names;                   /* the tensors' terminated names */
 };
 
 /* Reads forward through the bytes; at <= n always. */
@@ -70,8 +77,8 @@ size_t gguf_sort_slots(struct gguf_slot *slot, size_t n);
 const struct gguf_slot *gguf_find_slot(const struct gguf_slot *slot, size_t n,
                                        const char *name);
 
-/* Read g->n_kv pairs, and g->n_tensors tensors (which needs g->alignment).
- * What they allocate hangs on g, also on error. */
+/* Read g->n_kv pairs, and g->n_tensors tensors (which needs g->alignment). The
+ * lists come from g->index. */
 MUST_CHECK enum err gguf_read_kv(struct gguf *g, struct gguf_cursor *c,
                                  struct errmsg *m);
 MUST_CHECK enum err gguf_read_tensors(struct gguf *g, struct gguf_cursor *c,

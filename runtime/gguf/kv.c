@@ -1,6 +1,5 @@
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/gguf/gguf_internal.h"
@@ -158,8 +157,8 @@ enum err gguf_read_kv(struct gguf *g, struct gguf_cursor *c, struct errmsg *m)
 {
     if (g->n_kv == 0)
         return OK;
-    g->kv = calloc(g->n_kv, sizeof(*g->kv));
-    g->kv_slot = calloc(g->n_kv, sizeof(*g->kv_slot));
+    g->kv = arena_array(&g->index, g->n_kv, sizeof(*g->kv));
+    g->kv_slot = arena_array(&g->index, g->n_kv, sizeof(*g->kv_slot));
     if (g->kv == NULL || g->kv_slot == NULL)
         return err_set(m, ERR_NOMEM, "no memory for %zu keys", g->n_kv);
     for (size_t i = 0; i < g->n_kv; i++) {

@@ -180,20 +180,12 @@ static enum err check_overlap(const struct gguf *g,
 static enum err copy_names(struct gguf *g, const struct entry *e,
                            struct errmsg *m)
 {
-    size_t total = 0;
-    for (size_t i = 0; i < g->n_tensors; i++)
-        total += e[i].name.n + 1;
-    g->names = malloc(total);
-    if (g->names == NULL)
-        return err_set(m, ERR_NOMEM, "no memory for %zu tensor names",
-                       g->n_tensors);
-    char *p = g->names;
     for (size_t i = 0; i < g->n_tensors; i++) {
-        memcpy(p, e[i].name.s, e[i].name.n);
-        p[e[i].name.n] = '\0';
-        g->tensor[i].name = p;
+        g->tensor[i].name = arena_strndup(&g->index, e[i].name.s, e[i].name.n);
+        if (g->tensor[i].name == NULL)
+            return err_set(m, ERR_NOMEM, "no memory for %zu tensor names",
+                           g->n_tensors);
         g->tensor_slot[i] = (struct gguf_slot){e[i].name, (uint32_t)i};
-        p += e[i].name.n + 1;
     }
     size_t twice = gguf_sort_slots(g->tensor_slot, g->n_tensors);
     if (twice != g->n_tensors)
@@ -226,17 +218,20 @@ enum err gguf_read_tensors(struct gguf *g, struct gguf_cursor *c,
     enum err rc = OK;
     if (g->n_tensors == 0)
         return OK;
-    struct entry *e = calloc(g->n_tensors, sizeof(*e));
-    const struct gguf_tensor **order = calloc(g->n_tensors, sizeof(*order));
-    g->tensor = calloc(g->n_tensors, sizeof(*g->tensor));
-    g->tensor_slot = calloc(g->n_tensors, sizeof(*g->tensor_slot));
+    struct arena scratch;
+    arena_init(&scratch, GGUF_SCRATCH_BYTES_MAX);
+    struct entry *e = arena_array(&scratch, g->n_tensors, sizeof(*e));
+    const struct gguf_tensor **order =
+        arena_array(&scratch, g->n_tensors, sizeof(*order));
+    g->tensor = arena_array(&g->index, g->n_tensors, sizeof(*g->tensor));
+    g->tensor_slot =
+        arena_array(&g->index, g->n_tensors, sizeof(*g->tensor_slot));
     if (e == NULL || order == NULL || g->tensor == NULL ||
         g->tensor_slot == NULL)
         rc = err_set(m, ERR_NOMEM, "no memory for %zu tensors", g->n_tensors);
     else
         rc = read_entries(g, c, e, order, m);
-    free(order);
-    free(e);
+    arena_fini(&scratch);
     return rc;
 }
 

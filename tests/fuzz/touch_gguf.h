@@ -120,6 +120,9 @@ static inline enum err touch_gguf(const uint8_t *data, size_t n,
     }
     for (size_t i = 0; i < gguf_n_tensors(g); i++)
         touch_tensor(g, i, data, n);
+    uint8_t print[HASH_BYTES];
+    struct errmsg why = {""};
+    assert(gguf_fingerprint(g, print, &why) == OK || why.text[0] != '\0');
     gguf_close(g);
     return OK;
 }

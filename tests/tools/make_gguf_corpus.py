@@ -89,6 +89,12 @@ def files():
     yield "alignment_64", gguf([kv("general.alignment", U32, 64)],
                                [tensor("a", [8], 0, 0),
                                 tensor("b", [8], 0, 64)], 96, align=64)
+    yield "fingerprint", gguf(
+        arch + [kv("llama.block_count", U32, 1),
+                kv("llama.embedding_length", U32, 8),
+                kv("llama.attention.head_count_kv", U32, 1)],
+        [tensor("token_embd.weight", [8, 2], 1, 0),
+         tensor("output_norm.weight", [8], 0, 32)], 64)
     yield "bad_magic", b"GGML" + header(0, 0)[4:]
     yield "bad_v1", header(0, 0, version=1)
     yield "bad_big_endian", b"GGUF" + struct.pack(">IQQ", 3, 0, 0)

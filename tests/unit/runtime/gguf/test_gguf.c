@@ -560,8 +560,8 @@ static void opening_says_what_is_wrong_with_the_path(void **state)
         const char *part;
     } cases[] = {
         {"no/such/file.gguf", ERR_NOTFOUND, "cannot open no/such/file.gguf"},
-        {"tests", ERR_INVAL, "tests is a directory"},
-        {"/dev/null", ERR_INVAL, "/dev/null is a special file"},
+        {"tests", ERR_INVAL, "tests is not a regular file"},
+        {"/dev/null", ERR_INVAL, "/dev/null is not a regular file"},
         {"Makefile", ERR_INVAL, "Makefile: not a GGUF file"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
