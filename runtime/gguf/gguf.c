@@ -257,6 +257,15 @@ void gguf_close(struct gguf *g)
     free(g);
 }
 
+void gguf_drop_pages(const struct gguf *g, const void *data, uint64_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)data + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)data + bytes) / page * page;
+    if (g->mapped && from < to)
+        (void)madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 uint32_t gguf_version(const struct gguf *g)
 {
     return g->version;

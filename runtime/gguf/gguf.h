@@ -105,6 +105,11 @@ MUST_CHECK enum err gguf_parse(struct gguf **out, const uint8_t *data, size_t n,
 
 void gguf_close(struct gguf *g); /* NULL is allowed */
 
+/* Says that these bytes of the file, which lie inside it, will hardly be read
+ * again: their pages leave this process's memory. Reading them still works,
+ * from the page cache or the disk. Nothing for bytes that gguf_parse got. */
+void gguf_drop_pages(const struct gguf *g, const void *data, uint64_t bytes);
+
 uint32_t gguf_version(const struct gguf *g); /* 2 or 3 */
 
 /* The getters below. ERR_NOTFOUND: there is no such key (a caller with a

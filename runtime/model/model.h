@@ -10,7 +10,7 @@
  * only what is stored, so a token's result is the same bits whether it came
  * as a chunk or alone, whatever else is in the batch.
  *
- * Owns weights' packed forms, the RoPE table and all scratch, sized at load.
+ * Owns weights' packed forms and all scratch, sized at load.
  * Borrows the gguf (its mapping must outlive the model), ops and workers.
  *
  * Threads: load and step by one thread at a time (the engine's); the step
@@ -47,7 +47,7 @@ struct model_options {
     struct workers *workers;
     uint32_t max_rows;    /* tokens of one step, over all runs */
     uint32_t max_runs;    /* runs of one step */
-    uint32_t max_context; /* longest sequence; sizes the RoPE table */
+    uint32_t max_context; /* longest sequence; 0: as trained */
 };
 
 struct model_run {
