@@ -1,0 +1,56 @@
+#include <inttypes.h>
+#include <string.h>
+
+#include "config/config.h"
+
+static enum err check_origin(const char *origin, struct errmsg *m)
+{
+    if (strcmp(origin, "*") == 0)
+        return OK;
+    const char *rest = strstr(origin, "://");
+    if (rest == NULL || rest == origin || rest[3] == '\0' ||
+        strpbrk(rest + 3, "/?# ") != NULL)
+        return err_set(m, ERR_INVAL,
+                       "--cors-origin: '%.80s' is not an origin like "
+                       "https://chat.example or *; it has a scheme and a "
+                       "host, and no path",
+                       origin);
+    return OK;
+}
+
+/* What a name in a request can be. */
+static enum err check_alias(const char *alias, struct errmsg *m)
+{
+    enum { ALIAS_MAX = 128 };
+    size_t n = strlen(alias);
+    if (n > ALIAS_MAX)
+        return err_set(m, ERR_INVAL,
+                       "--alias: '%.40s...' has %zu bytes, more than %d", alias,
+                       n, ALIAS_MAX);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)alias[i] <= ' ' || alias[i] == 0x7F)
+            return err_set(m, ERR_INVAL,
+                           "--alias: '%.80s' holds blanks or control "
+                           "characters",
+                           alias);
+    return OK;
+}
+
+enum err config_check(const struct config *c, uint64_t memory_total,
+                      struct errmsg *m)
+{
+    if (memory_total > 0 && c->kv_memory > memory_total)
+        return err_set(m, ERR_INVAL,
+                       "--kv-memory: %" PRIu64
+                       " bytes are more than the %" PRIu64
+                       " bytes of memory that this process can have",
+                       c->kv_memory, memory_total);
+    if (c->host[0] == '\0')
+        return err_set(m, ERR_INVAL, "--host: the address is empty");
+    enum err rc = OK;
+    for (size_t i = 0; i < c->cors_origin.n && rc == OK; i++)
+        rc = check_origin(c->cors_origin.item[i], m);
+    for (size_t i = 0; i < c->alias.n && rc == OK; i++)
+        rc = check_alias(c->alias.item[i], m);
+    return rc;
+}

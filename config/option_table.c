@@ -1,0 +1,216 @@
+#include "config/option.h"
+
+#define FIELD(f) offsetof(struct config, f)
+
+/* In the order of enum kv_type, enum config_policy, enum log_format and enum
+ * log_level. */
+static const char *const kv_types[] = {"f16", "q8_0", "f32", NULL};
+static const char *const policies[] = {"exact", "none", NULL};
+static const char *const log_formats[] = {"text", "json", NULL};
+static const char *const log_levels[] = {"debug", "info", "warn",
+                                         "error", "off",  NULL};
+
+static const struct option table[] = {
+    {
+        .name = "config",
+        .type = OPT_STRING,
+        .field = FIELD(config),
+        .dflt = "",
+        .word = "FILE",
+        .is_flag_only = true,
+        .shown_dflt = "none",
+        .help = "Settings in JSON; // starts a comment. Keys are the names of "
+                "the options with underscores. An unknown key stops the "
+                "start.",
+    },
+    {
+        .name = "model",
+        .type = OPT_STRING,
+        .field = FIELD(model),
+        .dflt = "",
+        .word = "PATH",
+        .shown_dflt = "the default model's file in the user's cache folder",
+        .help = "The model, a GGUF file. It is mapped into memory, not "
+                "copied, and must not be changed while the server runs.",
+    },
+    {
+        .name = "alias",
+        .type = OPT_LIST,
+        .field = FIELD(alias),
+        .dflt = "default",
+        .word = "NAME",
+        .help = "A name that requests may use for the model besides its own. "
+                "Repeat it for more; in a variable, separate them by commas.",
+    },
+    {
+        .name = "any_model",
+        .type = OPT_BOOL,
+        .field = FIELD(any_model),
+        .dflt = "false",
+        .help = "Accept any model name in a request, and a missing one, "
+                "instead of answering 404.",
+    },
+    {
+        .name = "host",
+        .type = OPT_STRING,
+        .field = FIELD(host),
+        .dflt = "127.0.0.1",
+        .word = "ADDRESS",
+        .help = "The address to listen on. 0.0.0.0 or :: lets everybody who "
+                "can reach this machine use the model: there are no keys "
+                "yet.",
+    },
+    {
+        .name = "port",
+        .type = OPT_INT,
+        .field = FIELD(port),
+        .dflt = "8080",
+        .max = 65535,
+        .word = "N",
+        .help = "The port to listen on; 0 picks a free one. The line "
+                "'listening on http://HOST:PORT' on stdout says which, once "
+                "requests are accepted.",
+    },
+    {
+        .name = "threads",
+        .type = OPT_INT,
+        .field = FIELD(threads),
+        .dflt = "0",
+        .max = 256,
+        .word = "N",
+        .shown_dflt = "the CPUs that affinity and cgroup allow",
+        .help = "Threads that compute. 0 means the default. Answers do not "
+                "depend on it.",
+    },
+    {
+        .name = "kv_memory",
+        .type = OPT_BYTES,
+        .field = FIELD(kv_memory),
+        .dflt = "40%",
+        .min = 64 * 1024,
+        .max = 1ull << 50,
+        .word = "SIZE",
+        .help = "Bytes of cached keys and values, with their bookkeeping, of "
+                "all requests and of all finished conversations together. "
+                "Never exceeded: when it is full, the conversations at rest "
+                "that were used longest ago are dropped, and a request that "
+                "finds no room waits. Weights, activations and network "
+                "buffers are not part of it; the start prints their sizes. A "
+                "percentage is of the memory that is available at the start.",
+    },
+    {
+        .name = "kv_type",
+        .type = OPT_CHOICE,
+        .field = FIELD(kv_type),
+        .dflt = "f16",
+        .choices = kv_types,
+        .help = "How cached keys and values are stored. f32 takes twice the "
+                "bytes of f16 and is for tests of exactness; q8_0 takes "
+                "about half and costs a little accuracy.",
+    },
+    {
+        .name = "max_context",
+        .type = OPT_INT,
+        .field = FIELD(max_context),
+        .dflt = "0",
+        .max = 1 << 24,
+        .word = "N",
+        .shown_dflt = "the length the model was trained for",
+        .help = "Tokens of one conversation, prompt and answer together. A "
+                "prompt beyond it is refused with context_length_exceeded. 0 "
+                "means the default.",
+    },
+    {
+        .name = "max_running",
+        .type = OPT_INT,
+        .field = FIELD(max_running),
+        .dflt = "64",
+        .min = 1,
+        .max = 1024,
+        .word = "N",
+        .help = "Answers computed at the same time.",
+    },
+    {
+        .name = "max_queue",
+        .type = OPT_INT,
+        .field = FIELD(max_queue),
+        .dflt = "256",
+        .max = 65536,
+        .word = "N",
+        .help = "Requests that may wait for their turn. One more is refused "
+                "with 429 and a Retry-After header.",
+    },
+    {
+        .name = "policy",
+        .type = OPT_CHOICE,
+        .field = FIELD(policy),
+        .dflt = "exact",
+        .choices = policies,
+        .help = "What a running conversation may forget when memory is short. "
+                "Both values mean: nothing; requests wait or are refused "
+                "instead. Policies that forget are not built yet.",
+    },
+    {
+        .name = "deterministic",
+        .type = OPT_BOOL,
+        .field = FIELD(deterministic),
+        .dflt = "false",
+        .help = "Plan each step from constants instead of measured times, so "
+                "that the same requests in the same order are computed in "
+                "the same steps.",
+    },
+    {
+        .name = "max_body",
+        .type = OPT_BYTES,
+        .field = FIELD(max_body),
+        .dflt = "16MiB",
+        .min = 1024,
+        .max = 1ull << 30,
+        .word = "SIZE",
+        .help = "The largest request body. A larger one is refused with 413.",
+    },
+    {
+        .name = "drain_timeout",
+        .type = OPT_TIME,
+        .field = FIELD(drain_timeout),
+        .dflt = "30s",
+        .max = 24ull * 3600 * 1000,
+        .word = "TIME",
+        .help = "After SIGTERM no new request is accepted, and running "
+                "answers may finish for this long; what is left then ends "
+                "with an error in its stream.",
+    },
+    {
+        .name = "cors_origin",
+        .type = OPT_LIST,
+        .field = FIELD(cors_origin),
+        .dflt = "",
+        .word = "ORIGIN",
+        .shown_dflt = "origins on this machine: localhost, 127.0.0.1, [::1]",
+        .help = "A web page's origin, such as https://chat.example, whose "
+                "scripts may call the server; * allows every page. Repeat it "
+                "for more; in a variable, separate them by commas.",
+    },
+    {
+        .name = "log_format",
+        .type = OPT_CHOICE,
+        .field = FIELD(log_format),
+        .dflt = "text",
+        .choices = log_formats,
+        .help = "How records on stderr look, one line each.",
+    },
+    {
+        .name = "log_level",
+        .type = OPT_CHOICE,
+        .field = FIELD(log_level),
+        .dflt = "info",
+        .choices = log_levels,
+        .help = "The least important records that are still written.",
+    },
+};
+
+const struct option *option_table(size_t *n)
+{
+    *n = sizeof(table) / sizeof(table[0]);
+    return table;
+}
