@@ -6,6 +6,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
+#include "runtime/kernels/avx2.h"
+
 /* The state components that the OS saves and restores (XCR0). */
 static uint32_t os_saved_state(void)
 {
@@ -27,18 +29,17 @@ static bool has_avx2_fma_f16c(void)
         return false;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & avx2) != 0;
 }
-#else
-static bool has_avx2_fma_f16c(void)
-{
-    return false;
-}
-#endif
 
 const struct ops *ops_avx2(void)
 {
-    (void)has_avx2_fma_f16c;
+    return has_avx2_fma_f16c() ? &avx2_ops : NULL;
+}
+#else
+const struct ops *ops_avx2(void)
+{
     return NULL;
 }
+#endif
 
 const struct ops *ops_best(void)
 {

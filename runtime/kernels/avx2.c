@@ -1,0 +1,25 @@
+#include "runtime/kernels/avx2.h"
+
+#include "runtime/kernels/ref.h"
+
+/* Where plain C is fast enough, the table points at the reference. */
+const struct ops avx2_ops = {
+    .name = "avx2",
+    .weight_bytes = avx2_weight_bytes,
+    .weight_pack = avx2_weight_pack,
+    .act_bytes = avx2_act_bytes,
+    .act_pack = avx2_act_pack,
+    .matmul = avx2_matmul,
+    .get_row = ref_get_row,
+    .rmsnorm = ref_rmsnorm,
+    .rope = ref_rope,
+    .silu_mul = ref_silu_mul,
+    .add = ref_add,
+    .kv_store = ref_kv_store,
+    .kv_load = ref_kv_load,
+    .attend_scratch_bytes = ref_attend_scratch_bytes,
+    .attend = ref_attend,
+    .attend_state_floats = ref_attend_state_floats,
+    .attend_segment = ref_attend_segment,
+    .attend_join = ref_attend_join,
+};
