@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime/gguf/gguf_internal.h"
 
@@ -262,7 +264,7 @@ void gguf_drop_pages(const struct gguf *g, const void *data, uint64_t bytes)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = ((uintptr_t)data + page - 1) / page * page;
     uintptr_t to = ((uintptr_t)data + bytes) / page * page;
-    if (g->mapped && from < to)
+    if (g->map.data != NULL && from < to)
         (void)madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
