@@ -84,8 +84,9 @@ struct gen_request {
     uint32_t n_stops;
     /* Called from the engine thread after anything about the request has
      * changed (text arrived, it ended); also spuriously. Must return at once,
-     * must not call engine or gen functions that wait. Never called again
-     * after gen_release(). */
+     * must not call engine or gen functions that wait, nor gen_release().
+     * Never called again after gen_release() has returned, which waits for a
+     * call under way: do not hold a lock there that notify takes. */
     void (*notify)(void *user);
     void *user;
 };

@@ -1,0 +1,178 @@
+/* How a request starts and how it ends. */
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/stats.h"
+
+static struct gen *gen_of(struct queue_node *node)
+{
+    return (struct gen *)((char *)node - offsetof(struct gen, node));
+}
+
+uint64_t engine_age_us(const struct gen *g, int64_t now)
+{
+    return now > g->submitted_us ? (uint64_t)(now - g->submitted_us) : 1;
+}
+
+void engine_mark_changed(struct engine *e, struct gen *g)
+{
+    if (g->is_changed)
+        return;
+    g->is_changed = true;
+    g->next_changed = e->changed;
+    e->changed = g;
+}
+
+static enum err start_session(struct engine *e, struct gen *g,
+                              const struct session_match *match)
+{
+    struct session *s = NULL;
+    const struct session_start start = {
+        .from = match->from,
+        .n_shared = match->n_tokens,
+        .token = g->request.tokens,
+        .n = g->request.n_tokens,
+        .cap = g->cap,
+    };
+    enum err rc = session_new(&e->sessions, &s, &start);
+    if (rc != OK)
+        return rc;
+    /* First of all the history that it continues: its tail need not be copied
+     * then. If no room is found the new session takes its place at rest. */
+    const struct session *from = match->from;
+    if (from && !from->is_running && from->n_stored <= s->n_stored)
+        from = NULL;
+    session_absorb(&e->sessions, s);
+    rc = session_reserve(&e->sessions, s, from, &e->stats.dropped_sessions);
+    if (rc != OK) {
+        session_rest(&e->sessions, s);
+        return rc;
+    }
+    g->session = s;
+    return OK;
+}
+
+static enum err start_sampler(struct engine *e, struct gen *g)
+{
+    const struct sample_start start = {
+        .params = &g->request.params,
+        .bias = g->request.bias,
+        .n_bias = g->request.n_bias,
+        .prompt = g->request.tokens,
+        .n_prompt = g->request.n_tokens,
+        .max_tokens = g->max_tokens,
+        .n_vocab = e->lm.n_vocab,
+        .seed = g->seed,
+    };
+    return sampler_init(&g->sampler, &start);
+}
+
+static void begin(struct engine *e, struct gen *g)
+{
+    struct session *s = g->session;
+    int64_t now = clock_us();
+    detok_init(&g->detok, e->o.tokenizer);
+    g->prefill = (struct schedule_prefill){
+        .pos = s->n_stored,
+        .left = s->n_known - s->n_stored,
+        .order = e->n_admitted++,
+    };
+    g->now.state = GEN_PREFILL;
+    g->now.cached_tokens = s->n_stored;
+    g->now.admitted_us = engine_age_us(g, now);
+    e->running[e->n_running++] = g;
+    e->stats.prompt_tokens += g->now.prompt_tokens;
+    e->stats.cached_tokens += s->n_stored;
+    stats_observe_us(&e->stats.queue_seconds, now - g->submitted_us);
+    engine_mark_changed(e, g);
+}
+
+static enum queue_verdict try_start(void *user, struct queue_node *node)
+{
+    struct engine *e = user;
+    struct gen *g = gen_of(node);
+    if (e->n_running == e->o.max_running)
+        return QUEUE_ALL_BUSY;
+    /* Whatever it shares, all its units will be live or reserved. */
+    if (table_units_for(e->n_lists, g->cap) >
+        e->n_units - pool_stats(e->pool).reserved)
+        return QUEUE_NO_ROOM;
+
+    struct session_match match =
+        sessions_match(&e->sessions, g->request.tokens, g->request.n_tokens);
+    if (match.ahead && match.n_ahead - match.n_tokens >= ENGINE_HOLD_LEAST) {
+        e->look = true;
+        return QUEUE_HELD;
+    }
+    if (start_sampler(e, g) != OK || start_session(e, g, &match) != OK) {
+        sampler_fini(&g->sampler);
+        return QUEUE_NO_ROOM;
+    }
+    begin(e, g);
+    return QUEUE_STARTED;
+}
+
+void engine_admit(struct engine *e)
+{
+    if (!e->look || e->queue.n == 0)
+        return;
+    e->look = false;
+    queue_admit(&e->queue, try_start, e);
+}
+
+static void leave_running(struct engine *e, const struct gen *g)
+{
+    uint32_t i = 0;
+    while (e->running[i] != g)
+        i++;
+    e->n_running--;
+    memmove(&e->running[i], &e->running[i + 1],
+            (e->n_running - i) * sizeof(e->running[0]));
+}
+
+void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
+{
+    int64_t now = clock_us();
+    assert(g->now.state != GEN_DONE);
+    if (g->now.state == GEN_WAITING) {
+        queue_remove(&e->queue, &g->node);
+    } else {
+        leave_running(e, g);
+        session_rest(&e->sessions, g->session);
+        g->session = NULL;
+    }
+    g->now.state = GEN_DONE;
+    g->now.finish = finish;
+    g->now.done_us = engine_age_us(g, now);
+    if (finish == GEN_FINISH_STOP || finish == GEN_FINISH_LENGTH)
+        stats_observe_us(&e->stats.request_seconds, now - g->submitted_us);
+    gen_end(g);
+    e->n_ended++;
+    e->look = true;
+    engine_mark_changed(e, g);
+}
+
+void engine_purge_cancelled(struct engine *e)
+{
+    struct queue_node *next;
+    for (struct queue_node *node = e->queue.first; node; node = next) {
+        next = node->next;
+        if (atomic_load(&gen_of(node)->is_cancelled))
+            engine_end(e, gen_of(node), GEN_FINISH_CANCELLED);
+    }
+    for (uint32_t i = e->n_running; i-- > 0;) {
+        if (atomic_load(&e->running[i]->is_cancelled))
+            engine_end(e, e->running[i], GEN_FINISH_CANCELLED);
+    }
+}
+
+void engine_end_all(struct engine *e, enum gen_finish finish)
+{
+    while (e->queue.first)
+        engine_end(e, gen_of(e->queue.first), finish);
+    while (e->n_running > 0)
+        engine_end(e, e->running[e->n_running - 1], finish);
+}

@@ -1,0 +1,124 @@
+/* engine_internal.h - the engine's own structure, shared by its files:
+ *
+ *   engine.c   life, the thread's loop, statistics
+ *   submit.c   the one door from other threads: checks, limits, the inbox
+ *   admit.c    from the queue to a running session; ends of all kinds
+ *   step.c     one step: plan, batch, model, tokens, text
+ *
+ * Fields under `mu` are shared with other threads. All others belong to the
+ * engine thread, or are constant since start.
+ */
+#ifndef RUNTIME_ENGINE_ENGINE_INTERNAL_H
+#define RUNTIME_ENGINE_ENGINE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/rng.h"
+#include "cache/pool.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/gen.h"
+#include "runtime/engine/lm.h"
+#include "runtime/engine/queue.h"
+#include "runtime/engine/sample.h"
+#include "runtime/engine/schedule.h"
+#include "runtime/engine/session.h"
+
+enum {
+    /* The shortest request that must fit: prompt and answer together. */
+    ENGINE_LEAST_TOKENS = 64,
+    /* A request waits for another that is computing its prompt when at least
+     * so many tokens are saved by it. */
+    ENGINE_HOLD_LEAST = 64,
+    ENGINE_SCRATCHES_MAX = 8
+};
+
+/* Submitted requests by what was thought of them at the door. */
+struct engine_load {
+    uint32_t n_starts; /* slot and room were free */
+    uint32_t n_waits;
+    uint64_t units; /* that the starting ones need */
+};
+
+struct engine {
+    /* Constant. */
+    struct lm lm;
+    struct engine_options o;
+    uint32_t n_lists;
+    uint32_t n_units;     /* of the pool */
+    uint64_t pool_tokens; /* longest sequence that the pool can hold */
+    int32_t fallback;     /* token in place of logits without a number */
+
+    pthread_t thread;
+    pthread_mutex_t mu;
+    pthread_cond_t cond;
+    /* Under mu. */
+    struct gen *pending_first, *pending_last;
+    struct engine_load pending; /* and those taken in since the last publish */
+    uint32_t n_queued;          /* as of the last publish, like the next two */
+    uint32_t open_slots;
+    uint64_t open_units;
+    bool is_woken, is_draining, is_stopping;
+    uint64_t refused_queue, refused_kv, refused_context, refused_draining;
+    struct engine_stats published;
+    atomic_uint n_active; /* changes under mu: submitted and not done */
+
+    /* The engine thread's. */
+    struct pool *pool;
+    struct sessions sessions;
+    struct queue queue;
+    struct schedule schedule;
+    struct gen **running; /* [max_running], in order of admission */
+    uint32_t n_running;
+    struct gen *changed;       /* to be delivered */
+    struct engine_load taken;  /* of pending: to be taken off at publish */
+    struct engine_stats stats; /* counters and histograms */
+    struct rng rng;            /* seeds of requests without one */
+    uint64_t n_admitted;
+    uint32_t n_ended; /* since the last publish */
+    bool look;        /* something changed that may let a request start */
+    bool said_bad;    /* logits without numbers were logged */
+
+    /* Step memory. */
+    int32_t *row_token;                /* [max_step_rows] */
+    struct model_run *run;             /* [max_running] */
+    struct gen **run_gen;              /* [max_running] */
+    uint32_t *logit_row;               /* [max_running] */
+    struct gen **logit_gen;            /* [max_running] */
+    float *logits;                     /* [max_running][n_vocab] */
+    int32_t *chosen;                   /* [max_running] */
+    bool *is_bad;                      /* [max_running] */
+    struct schedule_prefill **prefill; /* [max_running] */
+    struct sample_scratch **scratch;   /* [n_scratch] */
+    uint32_t n_scratch;
+    struct buf piece; /* text of one token */
+};
+
+/* engine_new() with any lm; o->model is not looked at. */
+MUST_CHECK enum err engine_new_lm(struct engine **out,
+                                  const struct engine_options *o,
+                                  const struct lm *lm, struct errmsg *m);
+
+/* Makes the thread look at its inbox and at cancelled requests. */
+void engine_wake(struct engine *e);
+
+/* submit.c, engine thread: waits until there is something to do, moves what
+ * was submitted to the queue. False: the engine is to stop. */
+bool engine_take_in(struct engine *e);
+
+/* admit.c */
+void engine_admit(struct engine *e);
+void engine_purge_cancelled(struct engine *e);
+void engine_end_all(struct engine *e, enum gen_finish finish);
+/* Ends a running or waiting request; it is delivered later. */
+void engine_end(struct engine *e, struct gen *g, enum gen_finish finish);
+void engine_mark_changed(struct engine *e, struct gen *g);
+/* Microseconds since submission, at least 1. */
+uint64_t engine_age_us(const struct gen *g, int64_t now);
+
+/* step.c */
+void engine_step(struct engine *e);
+
+#endif

@@ -1,0 +1,17 @@
+#include "runtime/engine/lm.h"
+
+static void step_model(void *self, const struct model_batch *batch)
+{
+    model_step(self, batch);
+}
+
+void lm_of_model(struct lm *out, struct model *m)
+{
+    const struct model_info *info = model_info(m);
+    out->self = m;
+    out->n_vocab = info->n_vocab;
+    out->n_layers = info->n_layers;
+    out->n_kv_heads = info->n_kv_heads;
+    out->head_dim = info->head_dim;
+    out->step = step_model;
+}
