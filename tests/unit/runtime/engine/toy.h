@@ -1,0 +1,352 @@
+/* toy.h - a language model for tests whose answers show what it was given.
+ *
+ * It writes each token's id into the keys (and another number into the values
+ * and nothing else anywhere), and computes the logits of a row from what it
+ * reads back through the tables: a hash over the tokens and positions of all
+ * entries of all lists up to that row. So an entry too many, too few, of
+ * another request or of an older text changes the answer. toy_answer() tells
+ * from the tokens alone what the answer must be.
+ */
+#ifndef TESTS_ENGINE_TOY_H
+#define TESTS_ENGINE_TOY_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/engine_internal.h"
+#include "runtime/text/tokenizer.h"
+
+enum {
+    TOY_LAYERS = 2,
+    TOY_HEADS = 2,
+    TOY_LISTS = TOY_LAYERS * TOY_HEADS,
+    TOY_DIM = 8,
+    TOY_VOCAB = 30,
+    TOY_END = 26, /* <|end|>; 0 to 25 are the letters */
+    TOY_NAN = 27, /* after this token all logits are NaN */
+};
+
+struct toy {
+    struct tokenizer *tokenizer;
+    atomic_int n_steps;
+    atomic_int n_faults;  /* entries that are not where they belong */
+    atomic_uint delay_us; /* of each step, and per row */
+    atomic_uint row_us;
+    atomic_uint rows_max; /* largest step */
+    atomic_bool is_held;  /* steps wait */
+};
+
+static inline uint64_t toy_mix(uint64_t h, uint64_t x)
+{
+    uint64_t s = h ^ (x + 1) * 0x9e3779b97f4a7c15u;
+    return rng_splitmix(&s);
+}
+
+/* The logits after a history with this hash. */
+static inline void toy_logits(float *out, uint64_t h, int32_t last)
+{
+    for (int i = 0; i < TOY_VOCAB; i++) {
+        uint64_t s = toy_mix(h, (uint64_t)i);
+        out[i] = (float)(s % 10000) / 1000.0f;
+        if (i > TOY_END)
+            out[i] = -100.0f;
+        if (last == TOY_NAN)
+            out[i] = NAN;
+    }
+    /* An answer ends after twenty tokens or so. */
+    out[TOY_END] -= 1.0f;
+}
+
+static inline uint64_t toy_seed(void)
+{
+    return 7;
+}
+
+static inline float *toy_key(const struct pool *p, const struct kv_list *l,
+                             uint32_t entry)
+{
+    unit_id u = l->unit[entry / KV_UNIT];
+    const struct kv_layout *lay = pool_layout(p);
+    return (float *)(void *)(pool_data(p, u) + lay->k) +
+           kv_key_index(lay, entry % KV_UNIT, 0);
+}
+
+static inline void toy_write(struct toy *t, const struct model_run *run,
+                             const int32_t *token)
+{
+    (void)t;
+    for (uint32_t i = 0; i < TOY_LISTS; i++) {
+        const struct kv_list *l = &run->table->list[i];
+        for (uint32_t r = 0; r < run->n_rows; r++)
+            *toy_key(run->table->pool, l, l->len - run->n_rows + r) =
+                (float)(token[r] * 16 + (int32_t)i);
+    }
+}
+
+static inline uint64_t toy_read(struct toy *t, const struct model_run *run,
+                                uint32_t row, int32_t *last)
+{
+    uint64_t h = toy_seed();
+    const struct table *tb = run->table;
+    uint32_t n = tb->list[0].len - run->n_rows + row + 1;
+    for (uint32_t e = 0; e < n; e++) {
+        for (uint32_t i = 0; i < TOY_LISTS; i++) {
+            const struct kv_list *l = &tb->list[i];
+            const struct kv_meta *m = pool_meta(tb->pool, l->unit[e / KV_UNIT]);
+            int32_t v = (int32_t)*toy_key(tb->pool, l, e);
+            if (m->pos[e % KV_UNIT] != (int32_t)e || v % 16 != (int32_t)i ||
+                l->len != tb->list[0].len || run->pos + row + 1 != n)
+                atomic_fetch_add(&t->n_faults, 1);
+            h = toy_mix(h, (uint64_t)(v / 16));
+            *last = v / 16;
+        }
+    }
+    return h;
+}
+
+static inline void toy_sleep(unsigned us)
+{
+    struct timespec t = {us / 1000000, (long)(us % 1000000) * 1000};
+    if (us > 0)
+        nanosleep(&t, NULL);
+}
+
+static inline void toy_step(void *self, const struct model_batch *b)
+{
+    struct toy *t = self;
+    uint32_t row = 0, k = 0;
+    while (atomic_load(&t->is_held))
+        toy_sleep(200);
+    toy_sleep(atomic_load(&t->delay_us) + b->n_rows * atomic_load(&t->row_us));
+    if (b->n_rows > atomic_load(&t->rows_max))
+        atomic_store(&t->rows_max, b->n_rows);
+    for (uint32_t r = 0; r < b->n_runs; r++) {
+        toy_write(t, &b->runs[r], b->tokens + row);
+        row += b->runs[r].n_rows;
+    }
+    row = 0;
+    for (uint32_t r = 0; r < b->n_runs; r++) {
+        for (uint32_t i = 0; i < b->runs[r].n_rows; i++, row++) {
+            if (k == b->n_logits || b->logit_rows[k] != row)
+                continue;
+            int32_t last = 0;
+            uint64_t h = toy_read(t, &b->runs[r], i, &last);
+            toy_logits(b->logits + (size_t)k++ * TOY_VOCAB, h, last);
+        }
+    }
+    if (k != b->n_logits || row != b->n_rows)
+        atomic_fetch_add(&t->n_faults, 1);
+    atomic_fetch_add(&t->n_steps, 1);
+}
+
+static inline struct tokenizer *toy_tokenizer(void)
+{
+    static const char *const names[TOY_VOCAB] = {
+        "a", "b", "c", "d", "e", "f", "g",       "h",       "i",     "j",
+        "k", "l", "m", "n", "o", "p", "q",       "r",       "s",     "t",
+        "u", "v", "w", "x", "y", "z", "<|end|>", "<|nan|>", "<|u|>", "<|v|>"};
+    struct gguf_str text[TOY_VOCAB];
+    int32_t type[TOY_VOCAB];
+    for (int i = 0; i < TOY_VOCAB; i++) {
+        text[i] = (struct gguf_str){names[i], strlen(names[i])};
+        type[i] = i < TOY_END ? TOKEN_NORMAL : TOKEN_CONTROL;
+    }
+    const struct tokenizer_spec spec = {
+        .pre = {"gpt-2", 5},
+        .token = text,
+        .type = type,
+        .n_tokens = TOY_VOCAB,
+        .bos = -1,
+        .eos = TOY_END,
+        .eot = -1,
+        .eom = -1,
+    };
+    struct tokenizer *t = NULL;
+    struct errmsg m;
+    if (tokenizer_new(&t, &spec, &m) != OK)
+        fail_msg("%s", m.text);
+    return t;
+}
+
+static inline void toy_init(struct toy *t)
+{
+    memset(t, 0, sizeof(*t));
+    t->tokenizer = toy_tokenizer();
+}
+
+static inline void toy_fini(struct toy *t)
+{
+    assert_int_equal(atomic_load(&t->n_faults), 0);
+    tokenizer_free(t->tokenizer);
+}
+
+static inline uint64_t toy_unit_bytes(void)
+{
+    struct kv_layout l;
+    kv_layout_init(&l, KV_F32, TOY_DIM);
+    return pool_unit_bytes(&l);
+}
+
+static inline struct engine_options toy_options(const struct toy *t,
+                                                uint32_t pool_tokens)
+{
+    return (struct engine_options){
+        .tokenizer = t->tokenizer,
+        .kv_bytes = toy_unit_bytes() * TOY_LISTS * (pool_tokens / KV_UNIT),
+        .kv_type = KV_F32,
+        .max_context = 512,
+        .max_running = 8,
+        .max_queue = 64,
+        .max_step_rows = 64,
+        .step_target_us = 1000,
+    };
+}
+
+static inline struct engine *toy_engine(struct toy *t,
+                                        const struct engine_options *o)
+{
+    const struct lm lm = {
+        .self = t,
+        .n_vocab = TOY_VOCAB,
+        .n_layers = TOY_LAYERS,
+        .n_kv_heads = TOY_HEADS,
+        .head_dim = TOY_DIM,
+        .step = toy_step,
+    };
+    struct engine *e = NULL;
+    struct errmsg m;
+    if (engine_new_lm(&e, o, &lm, &m) != OK)
+        fail_msg("%s", m.text);
+    return e;
+}
+
+/* A greedy request for n tokens. */
+static inline struct gen_request toy_request(const int32_t *token, uint32_t n,
+                                             uint32_t max_tokens)
+{
+    struct gen_request r = {0};
+    r.params.top_p = 1.0f;
+    r.params.repetition_penalty = 1.0f;
+    r.params.has_max_tokens = true;
+    r.params.max_tokens = max_tokens;
+    r.tokens = malloc(n * sizeof(*token) + 1);
+    memcpy(r.tokens, token, n * sizeof(*token));
+    r.n_tokens = n;
+    return r;
+}
+
+static inline void toy_add_stop(struct gen_request *r, const char *s)
+{
+    r->stop[r->n_stops] = strdup(s);
+    r->stop_len[r->n_stops++] = strlen(s);
+}
+
+static inline struct gen *toy_submit(struct engine *e, struct gen_request *r)
+{
+    struct gen *g = NULL;
+    struct errmsg m;
+    enum gen_refusal why;
+    if (engine_submit(e, r, &g, &why, &m) != OK)
+        fail_msg("%s", m.text);
+    return g;
+}
+
+/* Waits until the request is in that state or past it. */
+static inline struct gen_status toy_wait(struct gen *g, enum gen_state state)
+{
+    struct gen_status s;
+    int64_t until = clock_us() + 60 * 1000000;
+    for (;;) {
+        gen_status(g, &s);
+        if (s.state >= state)
+            return s;
+        if (clock_us() > until)
+            fail_msg("a request does not get beyond state %d", (int)s.state);
+        toy_sleep(100);
+    }
+}
+
+/* Everything to the end; the text is appended. */
+static inline struct gen_status toy_finish(struct gen *g, struct buf *text)
+{
+    struct gen_status s;
+    toy_wait(g, GEN_DONE);
+    if (gen_read(g, text, &s) != OK)
+        fail();
+    return s;
+}
+
+/* What the answer must be: letters, and how it ends. */
+struct toy_answer {
+    char text[4096];
+    int32_t token[4096]; /* as chosen, the end token included */
+    uint32_t n;
+    enum gen_finish finish;
+};
+
+static inline uint64_t toy_hash(const int32_t *token, uint32_t n)
+{
+    uint64_t h = toy_seed();
+    for (uint32_t e = 0; e < n; e++)
+        for (uint32_t i = 0; i < TOY_LISTS; i++)
+            h = toy_mix(h, (uint64_t)token[e]);
+    return h;
+}
+
+static inline void toy_answer(struct toy_answer *a, const int32_t *prompt,
+                              uint32_t n, uint32_t max_tokens, bool ignore_eos)
+{
+    float l[TOY_VOCAB];
+    uint64_t h = toy_hash(prompt, n);
+    int32_t last = prompt[n - 1];
+    size_t len = 0;
+    a->n = 0;
+    a->finish = GEN_FINISH_LENGTH;
+    while (a->n < max_tokens) {
+        int32_t best = 0;
+        toy_logits(l, h, last);
+        for (int i = 1; i < TOY_VOCAB; i++)
+            if (l[i] > l[best])
+                best = i;
+        if (isnan(l[0]))
+            best = TOY_END;
+        a->token[a->n++] = last = best;
+        if (best == TOY_END && !ignore_eos) {
+            a->finish = GEN_FINISH_STOP;
+            break;
+        }
+        if (best < TOY_END)
+            a->text[len++] = (char)('a' + best);
+        for (uint32_t i = 0; i < TOY_LISTS; i++)
+            h = toy_mix(h, (uint64_t)best);
+    }
+    a->text[len] = 0;
+}
+
+/* The bytes of the budget by state add up, and entries are whole. */
+static inline void toy_check_stats(struct engine *e)
+{
+    struct engine_stats s;
+    engine_stats(e, &s);
+    assert_true(s.live_bytes + s.prefix_bytes + s.reserved_bytes +
+                    s.free_bytes ==
+                s.budget_bytes);
+    assert_true(s.free_bytes <= s.budget_bytes);
+    assert_true(s.entries_logical == s.entries_retained);
+    assert_true(s.prefill_tokens + s.cached_tokens <= s.prompt_tokens);
+}
+
+#endif
