@@ -1,36 +1,107 @@
-# Ebb. `make help` lists what there is.
-CC      ?= gcc
-BUILD   ?= build
-CFLAGS  ?= -O2 -g
+# Ebb. `make help` lists what there is to do.
+
+# ---------------------------------------------------------------- settings
+ifeq ($(origin CC),default)
+CC = gcc
+endif
+SAN     ?=
+SAN_DIR  = $(subst $(comma),_,$(SAN))
+comma   := ,
+BUILD   ?= $(if $(SAN),build/$(or $(patsubst address_undefined,asan,$(filter address_undefined,$(SAN_DIR))),$(patsubst thread,tsan,$(filter thread,$(SAN_DIR))),$(SAN_DIR)),build)
+CFLAGS  ?= $(if $(SAN),-O1,-O2) -g
+PYTHON  ?= python3
+MODEL   ?= smollm2-135m
+ARGS    ?=
+V       ?=
+Q        = $(if $(V),,@)
+
+# All cores, unless -j says otherwise.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
 STD      = -std=c11 -D_GNU_SOURCE
 WARN     = -Wall -Wextra -Werror -Wshadow -Wconversion -Wstrict-prototypes \
            -Wmissing-prototypes -Wpointer-arith -Wvla -Wformat=2 -Wundef
-# -ffp-contract=off: gcc and clang must round alike (docs/design).
-FLAGS    = $(STD) $(WARN) -ffp-contract=off -fno-strict-aliasing -I. -MMD -MP $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+# -ffp-contract=off: gcc and clang must round alike. No -march: the binary
+# runs on any machine, and picks its kernels at the start.
+FLAGS    = $(STD) $(WARN) -ffp-contract=off -fno-strict-aliasing -I. -MMD -MP \
+           $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+# The one place where an instruction set is named: files of kernels that are
+# only called after the CPU was asked.
+ISA      = $(if $(findstring avx2,$<),-mavx2 -mfma -mf16c) \
+           $(if $(findstring avx512,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
 LIBS     = -lmicrohttpd -lcjson -lpcre2-8 -lutf8proc -lcrypto -lm -lpthread
-DIRS     = base config cache gates merge runtime server
-SRC      = $(filter-out server/main.c,$(shell find $(DIRS) -name '*.c' 2>/dev/null))
+MALLOC   = $(if $(SAN),,-ljemalloc)
+
+# ------------------------------------------------------------------- files
+DIRS     = $(wildcard base config cache gates merge runtime server)
+SRC      = $(filter-out server/main.c base/malloc_conf.c,$(shell find $(DIRS) -name '*.c'))
 OBJ      = $(SRC:%.c=$(BUILD)/obj/%.o)
-TESTS    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(shell find tests/unit -name 'test_*.c' 2>/dev/null))
+MAIN     = $(BUILD)/obj/server/main.o $(if $(SAN),,$(BUILD)/obj/base/malloc_conf.o)
+TESTS    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(shell find tests/unit -name 'test_*.c'))
 
-all: $(BUILD)/ebb
+# --------------------------------------------------------------- the build
+all: $(BUILD)/ebb ## build the program: build/ebb
 
-$(BUILD)/obj/%.o: %.c
+# Other flags or another compiler: everything is built again.
+FLAGS_NOW = $(CC) $(FLAGS) $(CFLAGS) $(LIBS) $(MALLOC)
+$(BUILD)/flags: force
+	@mkdir -p $(BUILD)
+	@echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
+
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(CFLAGS) $(if $(findstring avx2,$<),-mavx2 -mfma -mf16c) -c $< -o $@
+	$(if $(V),,@echo "  CC    $<")
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) $(ISA) -c $< -o $@
 
 $(BUILD)/libebb.a: $(OBJ)
-	rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(BUILD)/ebb: $(BUILD)/obj/server/main.o $(BUILD)/libebb.a
-	$(CC) $(FLAGS) $(CFLAGS) $^ $(LIBS) -o $@
+$(BUILD)/ebb: $(MAIN) $(BUILD)/libebb.a
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) $^ $(LIBS) $(MALLOC) -o $@
 
 $(BUILD)/tests/%: tests/unit/%.c $(BUILD)/libebb.a
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -lcmocka -o $@
+	$(if $(V),,@echo "  TEST  $<")
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -lcmocka -o $@
 
-unit: $(TESTS)
+# Programs that tests and generators run.
+$(BUILD)/tools/%: tests/tools/%.c $(BUILD)/libebb.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -o $@
+
+# --------------------------------------------------- what a user calls first
+setup: ## install the Debian packages that are missing, fetch the default model
+	$(Q)deploy/setup.sh run
+	$(Q)$(PYTHON) deploy/fetch_model.py smollm2-135m
+
+run: ## build and serve MODEL (a name of deploy/models.tsv, a file or a URL) with ARGS
+	$(Q)deploy/setup.sh run
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && \
+	    exec $(BUILD)/ebb serve --model "$$model" $(ARGS)
+
+test: ## every test; the last line is "N passed, N failed, N skipped"
+	$(Q)$(PYTHON) tests/run.py
+
+unit: unit-build ## the unit tests alone (SAN=address,undefined or thread too)
 	@for t in $(TESTS); do $$t || exit 1; done
+unit-build: $(TESTS)
+
+lint: $(BUILD)/tools/put_options ## the rules of the house: layers, format, lengths, fresh files
+	$(Q)$(PYTHON) tests/lint/lint.py
+
+docs: $(BUILD)/tools/put_options ## write docs/options.md, deploy/ebb.conf and README's table
+	$(Q)mkdir -p docs
+	$(Q)$< page > docs/options.md
+	$(Q)$< example > deploy/ebb.conf
+	$(Q)$(PYTHON) tests/lint/lint.py --write-readme
+
+bench: all ## tokens per second by prompt length and batch, for MODEL, with ARGS
+	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && \
+	    $(BUILD)/ebb bench --model "$$model" $(ARGS)
 
 # Fuzzing: `make fuzz` runs every tests/fuzz/fuzz_*.c for FUZZ_SECONDS on its
 # corpus. Finds land in $(FUZZ_DIR); seeds are only read.
@@ -45,14 +116,20 @@ fuzz-build:
 	        -fno-sanitize-recover=all tests/fuzz/fuzz_$$t.c $(FUZZ_DIR)/libebb.a $(LIBS) \
 	        -o $(FUZZ_DIR)/$$t || exit 1; done
 
-fuzz: fuzz-build
+fuzz: fuzz-build ## run the fuzz targets, each for FUZZ_SECONDS
 	@for t in $(FUZZERS); do mkdir -p $(FUZZ_DIR)/found/$$t; \
 	    $(FUZZ_DIR)/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
 	        -print_final_stats=1 -artifact_prefix=$(FUZZ_DIR)/$$t- \
 	        $(FUZZ_DIR)/found/$$t tests/fuzz/corpus/$$t || exit 1; done
 
-clean:
+clean: ## remove everything that was built (models stay in the cache folder)
 	rm -rf build
 
--include $(OBJ:.o=.d)
-.PHONY: all unit clean fuzz fuzz-build
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /\1\t/' | \
+	    while IFS="$$(printf '\t')" read -r name text; do \
+	        printf '  make %-7s %s\n' "$$name" "$$text"; done
+
+-include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d)
+.DELETE_ON_ERROR:
+.PHONY: all setup run test unit unit-build lint docs bench fuzz fuzz-build clean help force
