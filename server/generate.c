@@ -1,0 +1,352 @@
+#include "server/generate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "server/answer.h"
+#include "server/chat.h"
+#include "server/completions.h"
+#include "server/ids.h"
+#include "server/job.h"
+#include "server/models.h"
+#include "server/prepare.h"
+#include "server/reply.h"
+#include "server/server_internal.h"
+
+enum { KEEPALIVE_US = 5 * 1000 * 1000 };
+
+/* Preparing. */
+
+static void on_change(void *user)
+{
+    exchange_wake(user);
+}
+
+static enum err read_model(struct job *job, const struct server_options *o,
+                           const cJSON *body)
+{
+    const cJSON *name = json_get_set(body, "model");
+    if (!name && !o->any_model)
+        return api_error_set(&job->error, 400, "missing_required_parameter",
+                             "model", "Missing required parameter: 'model'.");
+    if (name && !cJSON_IsString(name))
+        return params_wrong_type(&job->error, "model", "a string", name);
+    job->answer.model = models_find(o, name ? name->valuestring : o->model_id);
+    return job->answer.model ? OK
+                             : models_unknown(&job->error, name->valuestring);
+}
+
+static enum err chat_prompt(struct job *job, const struct server_options *o,
+                            cJSON *body, struct tokens *tokens)
+{
+    struct errmsg m = {0};
+    struct prompt_chat chat = {
+        .kwargs = json_get_set(body, "chat_template_kwargs"),
+        .add_generation_prompt = job->params.add_generation_prompt,
+        .continue_final_message = job->params.continue_final_message,
+    };
+    enum err rc = chat_messages(&chat.messages, body, &job->error);
+    if (rc != OK)
+        return rc;
+    rc = prompt_from_chat(o->prompt, &chat, tokens, &m);
+    if (rc == ERR_INVAL)
+        return api_error_set(&job->error, 400, "invalid_value", "messages",
+                             "%s", m.text);
+    if (rc != OK)
+        api_error_from(&job->error, rc, &m);
+    return rc;
+}
+
+/* Hands the prompt over to the engine. *gen is NULL after an error. */
+static enum err submit(struct exchange *ex, struct job *job,
+                       struct gen_request *r, struct gen **gen)
+{
+    struct errmsg m = {0};
+    enum gen_refusal why = GEN_REFUSED_NOT;
+    const char *param = job->answer.is_chat ? "messages" : "prompt";
+    uint32_t n_ctx = ex->server->o.max_context;
+    r->notify = on_change;
+    r->user = ex;
+    enum err rc = server_submit(ex->server, r, gen, &why, &m);
+    if (rc == OK)
+        return OK;
+    *gen = NULL;
+    if (why == GEN_REFUSED_CONTEXT)
+        return api_error_context(&job->error, param, r->n_tokens, n_ctx);
+    api_error_refused(&job->error, why, rc, &m, param);
+    return rc;
+}
+
+static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
+                          struct gen_request *r)
+{
+    const struct server_options *o = &ex->server->o;
+    struct tokens tokens = {0};
+    enum params_route route = job->answer.is_chat ? PARAMS_CHAT : PARAMS_TEXT;
+    if (!cJSON_IsObject(body))
+        return api_error_set(&job->error, 400, "invalid_type", NULL,
+                             "The request body must be a JSON object, but is "
+                             "%s.",
+                             params_type_name(body));
+    enum err rc = read_model(job, o, body);
+    if (rc == OK)
+        rc = params_read(&job->params, r, body, route, o->n_vocab, &job->error);
+    if (rc == OK)
+        rc = job->answer.is_chat ? chat_prompt(job, o, body, &tokens)
+                                 : completions_prompt(&tokens, body, o->prompt,
+                                                      o->n_vocab, &job->error);
+    if (rc == OK && tokens.n == 0)
+        rc = api_error_set(&job->error, 400, "invalid_value", NULL,
+                           "The prompt has no tokens.");
+    if (rc != OK) {
+        tokens_fini(&tokens);
+        return rc;
+    }
+    /* No body is so large that its tokens would not fit 32 bits. */
+    r->tokens = tokens.id;
+    r->n_tokens = (uint32_t)tokens.n;
+    return OK;
+}
+
+static void prepare(struct exchange *ex, struct job *job, struct gen **gen)
+{
+    struct errmsg m = {0};
+    struct gen_request r = {0};
+    cJSON *body = NULL;
+    enum err rc =
+        json_parse(&body, ex->body.data ? ex->body.data : "", ex->body.len, &m);
+    if (rc == ERR_INVAL)
+        api_error_set(&job->error, 400, "invalid_json", NULL,
+                      "The request body is not valid JSON: %s", m.text);
+    else if (rc != OK)
+        api_error_from(&job->error, rc, &m);
+    else
+        rc = read_body(ex, job, body, &r);
+    cJSON_Delete(body);
+    job->answer.include_usage = job->params.include_usage;
+    if (rc == OK && submit(ex, job, &r, gen) == OK)
+        return;
+    gen_request_fini(&r);
+}
+
+static struct job *job_new(struct exchange *ex)
+{
+    struct job *job = calloc(1, sizeof(*job));
+    if (!job)
+        return NULL;
+    job->answer.is_chat = ex->route.id == ROUTE_CHAT;
+    job->answer.fingerprint = ex->server->o.fingerprint;
+    job->answer.created = clock_wall_s();
+    job->answer.id = job->id;
+    ids_make(job->id, job->answer.is_chat ? "chatcmpl-" : "cmpl-");
+    return job;
+}
+
+void job_prepare(struct exchange *ex)
+{
+    struct gen *gen = NULL;
+    struct job *job = exchange_is_over(ex) ? NULL : job_new(ex);
+    if (job)
+        prepare(ex, job, &gen);
+    pthread_mutex_lock(&ex->lock);
+    bool gone = ex->gone;
+    if (!gone && job)
+        job->gen = gen;
+    ex->job = job;
+    ex->phase = EX_READY;
+    pthread_mutex_unlock(&ex->lock);
+    /* Not under the lock: the engine may be calling on_change() just now. */
+    if (gone)
+        gen_release(gen);
+    exchange_wake(ex);
+}
+
+/* Answering. */
+
+/* The server ended before the answer did. */
+static void set_shutdown(struct api_error *e)
+{
+    api_error_set(e, 503, "draining", NULL,
+                  "The server is going down; the answer is incomplete.");
+}
+
+static enum err end_events(struct job *job)
+{
+    const struct answer *a = &job->answer;
+    struct api_error e;
+    enum err rc = OK;
+    job->ended = true;
+    if (job->status.finish == GEN_FINISH_SHUTDOWN) {
+        set_shutdown(&e);
+        job->failed = true;
+        rc = answer_error(&job->out, &e);
+    } else {
+        rc = answer_finish(&job->out, a, &job->status);
+        if (rc == OK && a->include_usage)
+            rc = answer_usage(&job->out, a, &job->status);
+    }
+    return rc == OK ? answer_done(&job->out) : rc;
+}
+
+/* Turns what the engine has made since the last time into events. */
+static enum err make_events(struct job *job)
+{
+    buf_clear(&job->text);
+    enum err rc = gen_read(job->gen, &job->text, &job->status);
+    bool done = job->status.state == GEN_DONE;
+    bool shutdown = done && job->status.finish == GEN_FINISH_SHUTDOWN;
+    if (rc == OK && !job->has_begun && (job->text.len > 0 || done) &&
+        !(shutdown && job->text.len == 0)) {
+        job->has_begun = true;
+        if (job->answer.is_chat)
+            rc = answer_role(&job->out, &job->answer);
+    }
+    if (rc == OK && job->text.len > 0)
+        rc =
+            answer_text(&job->out, &job->answer, job->text.data, job->text.len);
+    if (rc == OK && done)
+        rc = end_events(job);
+    return rc;
+}
+
+static ssize_t send_events(struct exchange *ex, char *to, size_t max)
+{
+    struct job *job = ex->job;
+    size_t n = answer_whole_events(job->out.data + job->sent,
+                                   job->out.len - job->sent, max);
+    memcpy(to, job->out.data + job->sent, n);
+    job->sent += n;
+    if (job->sent == job->out.len) {
+        buf_clear(&job->out);
+        job->sent = 0;
+    }
+    pthread_mutex_lock(&ex->lock);
+    ex->last_sent_us = clock_us();
+    pthread_mutex_unlock(&ex->lock);
+    return (ssize_t)n;
+}
+
+static bool is_silent(struct exchange *ex)
+{
+    pthread_mutex_lock(&ex->lock);
+    bool silent = clock_us() - ex->last_sent_us >= KEEPALIVE_US;
+    pthread_mutex_unlock(&ex->lock);
+    return silent;
+}
+
+/* The library asks for more of the stream. */
+static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max)
+{
+    struct exchange *ex = cls;
+    struct job *job = ex->job;
+    (void)pos;
+    for (;;) {
+        if (exchange_is_over(ex))
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        if (job->out.len > 0)
+            return send_events(ex, to, max);
+        if (job->ended)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (make_events(job) != OK)
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        if (job->out.len == 0 && is_silent(ex) &&
+            answer_keep_alive(&job->out) != OK)
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        if (job->out.len > 0)
+            continue;
+        if (exchange_sleep(ex))
+            return 0;
+        if (atomic_load(&ex->server->stopping))
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+}
+
+static enum MHD_Result fail(struct exchange *ex, struct job *job)
+{
+    return reply_error(ex, &job->error);
+}
+
+static enum MHD_Result step_whole(struct exchange *ex, bool *waits)
+{
+    struct job *job = ex->job;
+    struct buf body = {0};
+    gen_status(job->gen, &job->status);
+    if (job->status.state != GEN_DONE) {
+        *waits = true;
+        return MHD_YES;
+    }
+    if (job->status.finish == GEN_FINISH_SHUTDOWN) {
+        set_shutdown(&job->error);
+        return fail(ex, job);
+    }
+    enum err rc = gen_read(job->gen, &job->text, &job->status);
+    if (rc == OK)
+        rc = answer_whole(&body, &job->answer, &job->text, &job->status);
+    if (rc == OK)
+        return reply_json(ex, MHD_HTTP_OK, &body);
+    buf_fini(&body);
+    api_error_from(&job->error, rc, NULL);
+    return fail(ex, job);
+}
+
+static enum MHD_Result step_push(struct exchange *ex, bool *waits)
+{
+    struct api_error e;
+    struct server *s = ex->server;
+    if (ex->is_pushed) {
+        *waits = true;
+        return MHD_YES;
+    }
+    if (atomic_load(&s->draining)) {
+        api_error_set(&e, 503, "draining", NULL,
+                      "The server is going down and takes no new requests.");
+        return reply_error(ex, &e);
+    }
+    if (!prepare_push(s->prepare, ex)) {
+        metrics_count_rejection(&s->metrics, METRICS_REJECTED_PREPARE);
+        api_error_set(&e, 429, "rate_limit_exceeded", NULL,
+                      "The queue of requests is full (%u wait).",
+                      prepare_limit(s->prepare));
+        return reply_error(ex, &e);
+    }
+    ex->is_pushed = true;
+    *waits = true;
+    return MHD_YES;
+}
+
+enum MHD_Result job_step(struct exchange *ex, bool *waits)
+{
+    if (exchange_phase(ex) == EX_PREPARING)
+        return step_push(ex, waits);
+    struct job *job = ex->job;
+    if (!job) {
+        struct api_error e;
+        api_error_from(&e, ERR_NOMEM, NULL);
+        return reply_error(ex, &e);
+    }
+    if (job->error.status != 0)
+        return fail(ex, job);
+    if (!job->params.stream)
+        return step_whole(ex, waits);
+    exchange_set_phase(ex, EX_SENDING);
+    return reply_stream(ex, read_stream);
+}
+
+/* Ending. */
+
+void job_cancel(struct job *job)
+{
+    if (job->gen)
+        gen_cancel(job->gen);
+}
+
+void job_free(struct job *job)
+{
+    if (!job)
+        return;
+    buf_fini(&job->text);
+    buf_fini(&job->out);
+    free(job);
+}

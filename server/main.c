@@ -1,0 +1,380 @@
+/* main.c - the program `ebb`: its commands, and how the parts of the server
+ * are put together.
+ *
+ * Only here a process exits. Status 0: done; 1: it failed; 2: the command
+ * line or the settings are wrong.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/utf8.h"
+#include "base/workers.h"
+#include "config/config.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/prompt.h"
+#include "runtime/gguf/gguf.h"
+#include "runtime/kernels/ops.h"
+#include "runtime/model/model.h"
+#include "runtime/text/tokenizer.h"
+#include "server/server.h"
+
+#define VERSION "0.1.0"
+
+enum { EXIT_USAGE = 2 };
+
+enum {
+    /* Tokens of one step at most: decodes first, the rest is prefill. */
+    STEP_ROWS = 256,
+    STEP_TARGET_US = 80 * 1000,
+    POLL_MS = 20,
+    /* After the engine's end, for the last events to reach the clients. */
+    FLUSH_MS = 2000
+};
+
+/* Everything of a running server, in the order in which it is made. */
+struct parts {
+    struct config config;
+    struct gguf *gguf;
+    struct workers *workers;
+    const struct ops *ops;
+    struct model *model;
+    struct tokenizer *tokenizer;
+    struct prompt *prompt;
+    struct engine *engine;
+    struct server *server;
+    char model_id[SERVER_NAME_MAX];
+    char fingerprint[32];
+    int64_t created;
+    uint32_t max_context;
+};
+
+static void print_usage(FILE *to)
+{
+    fputs("ebb serves a language model over OpenAI's HTTP API.\n\n"
+          "  ebb serve [options]   start the server\n"
+          "  ebb help serve        its options\n"
+          "  ebb --version\n",
+          to);
+}
+
+static int print_serve_help(void)
+{
+    struct buf text = {0};
+    int status = EXIT_FAILURE;
+    if (config_put_help(&text) == OK) {
+        fputs(text.data, stdout);
+        status = EXIT_SUCCESS;
+    }
+    buf_fini(&text);
+    return status;
+}
+
+/* The file's name without folder and ending: it stays the same wherever the
+ * file lies, and tells nobody where that is. */
+static void name_model(struct parts *p)
+{
+    const char *path = p->config.model;
+    const char *slash = strrchr(path, '/');
+    const char *stem = slash ? slash + 1 : path;
+    size_t n = strlen(stem);
+    if (n > 5 && strcmp(stem + n - 5, ".gguf") == 0)
+        n -= 5;
+    if (n >= sizeof(p->model_id))
+        n = sizeof(p->model_id) - 1;
+    memcpy(p->model_id, stem, n);
+    p->model_id[n] = '\0';
+    bool valid = utf8_is_valid(p->model_id, n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)p->model_id[i];
+        if (c <= ' ' || c == 0x7F || (c >= 0x80 && !valid))
+            p->model_id[i] = '_';
+    }
+    struct stat st;
+    p->created = stat(path, &st) == 0 ? (int64_t)st.st_mtime : 0;
+    if (p->created <= 0)
+        p->created = 1;
+}
+
+/* The same for the same program and model: clients compare it. */
+static enum err make_fingerprint(struct parts *p, struct errmsg *m)
+{
+    struct hash h = {0};
+    uint8_t digest[HASH_BYTES], base[HASH_BYTES];
+    char hex[HASH_HEX];
+    enum err rc = gguf_fingerprint(p->gguf, base, m);
+    if (rc != OK)
+        return rc;
+    rc = hash_init(&h);
+    if (rc == OK)
+        rc = hash_update(&h, VERSION, sizeof(VERSION));
+    if (rc == OK)
+        rc = hash_update(&h, base, sizeof(base));
+    if (rc == OK)
+        rc = hash_update(&h, p->model_id, strlen(p->model_id));
+    if (rc == OK)
+        rc = hash_final(&h, digest);
+    hash_fini(&h);
+    if (rc != OK)
+        return err_set(m, rc, "cannot hash the model's shape");
+    hash_hex(hex, digest, sizeof(digest));
+    snprintf(p->fingerprint, sizeof(p->fingerprint), "fp_%.12s", hex);
+    return OK;
+}
+
+static enum err read_context(struct parts *p, struct errmsg *m)
+{
+    uint32_t trained = model_info(p->model)->context_length;
+    int64_t wish = p->config.max_context;
+    if (wish > (int64_t)trained)
+        return err_set(m, ERR_INVAL,
+                       "--max-context: %" PRId64
+                       " is more than the %u tokens that the model was "
+                       "trained for",
+                       wish, trained);
+    p->max_context = wish > 0 ? (uint32_t)wish : trained;
+    return OK;
+}
+
+static uint32_t step_rows(const struct parts *p)
+{
+    uint32_t running = (uint32_t)p->config.max_running;
+    return running + 64 > STEP_ROWS ? running + 64 : STEP_ROWS;
+}
+
+static enum err load_model(struct parts *p, struct errmsg *m)
+{
+    struct model_options o = {.max_rows = step_rows(p),
+                              .max_runs = (uint32_t)p->config.max_running};
+    enum err rc = gguf_open(&p->gguf, p->config.model, m);
+    if (rc == OK)
+        rc = workers_new(&p->workers, (int)p->config.threads, m);
+    if (rc != OK)
+        return rc;
+    p->ops = ops_best();
+    o.ops = p->ops;
+    o.workers = p->workers;
+    o.max_context = (uint32_t)p->config.max_context;
+    rc = model_load(&p->model, p->gguf, &o, m);
+    if (rc == OK)
+        rc = read_context(p, m);
+    if (rc == OK)
+        rc = tokenizer_from_gguf(&p->tokenizer, p->gguf, m);
+    if (rc == OK)
+        rc = prompt_new(&p->prompt, p->gguf, p->tokenizer, m);
+    if (rc == OK)
+        rc = make_fingerprint(p, m);
+    return rc;
+}
+
+static enum err start_engine(struct parts *p, struct errmsg *m)
+{
+    const struct config *c = &p->config;
+    struct engine_options o = {
+        .model = p->model,
+        .tokenizer = p->tokenizer,
+        .workers = p->workers,
+        .kv_bytes = c->kv_memory,
+        .kv_type = (enum kv_type)c->kv_type,
+        .max_context = p->max_context,
+        .max_running = (uint32_t)c->max_running,
+        .max_queue = (uint32_t)c->max_queue,
+        .max_step_rows = step_rows(p),
+        .step_target_us = STEP_TARGET_US,
+        .deterministic = c->deterministic,
+    };
+    return engine_new(&p->engine, &o, m);
+}
+
+static enum err start_server(struct parts *p, struct errmsg *m)
+{
+    const struct config *c = &p->config;
+    const struct model_info *info = model_info(p->model);
+    struct server_options o = {
+        .host = c->host,
+        .port = (uint16_t)c->port,
+        .engine = p->engine,
+        .prompt = p->prompt,
+        .model_id = p->model_id,
+        .aliases = (const char *const *)c->alias.item,
+        .n_aliases = c->alias.n,
+        .any_model = c->any_model,
+        .model_created = p->created,
+        .arch = info->arch,
+        .n_layers = info->n_layers,
+        .n_kv_heads = info->n_kv_heads,
+        .max_context = engine_max_context(p->engine),
+        .n_vocab = engine_n_vocab(p->engine),
+        .fingerprint = p->fingerprint,
+        .version = VERSION,
+        .cpu = p->ops->name,
+        .backend = "cpu",
+        .cors_origins = (const char *const *)c->cors_origin.item,
+        .n_cors_origins = c->cors_origin.n,
+        .max_body = c->max_body,
+        .max_queue = (uint32_t)c->max_queue,
+    };
+    return server_new(&p->server, &o, m);
+}
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+static void print_start(const struct parts *p)
+{
+    const struct model_info *i = model_info(p->model);
+    uint64_t network = server_memory_max(p->server);
+    uint64_t kv = p->config.kv_memory;
+    uint64_t sum =
+        i->file_bytes + i->packed_bytes + i->scratch_bytes + kv + network;
+    printf("ebb " VERSION ": %s (%s, %u layers, %u KV heads, vocabulary %u), "
+           "context %u, %d threads, %s kernels\n",
+           p->model_id, i->arch, i->n_layers, i->n_kv_heads, i->n_vocab,
+           p->max_context, workers_count(p->workers), p->ops->name);
+    printf("memory: model file %.1f MiB + repacked weights %.1f + KV budget "
+           "%.1f + activations and logits %.1f + request bodies up to %.1f = "
+           "%.1f MiB\n",
+           mib(i->file_bytes), mib(i->packed_bytes), mib(kv),
+           mib(i->scratch_bytes), mib(network), mib(sum));
+    printf("listening on %s\n", server_url(p->server));
+    fflush(stdout);
+}
+
+static void stop_parts(struct parts *p)
+{
+    server_free(p->server);
+    prompt_free(p->prompt);
+    tokenizer_free(p->tokenizer);
+    model_free(p->model);
+    workers_free(p->workers);
+    gguf_close(p->gguf);
+    config_fini(&p->config);
+}
+
+/* Waits for one of the signals; true if it came within the time. */
+static bool wait_signal(const sigset_t *set, int64_t ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    return sigtimedwait(set, NULL, &t) > 0;
+}
+
+static bool is_idle(const struct parts *p)
+{
+    return server_is_idle(p->server) && engine_is_idle(p->engine);
+}
+
+/* Running answers may finish until the time is over; a second signal ends the
+ * wait. What is left then ends with an error inside its stream. */
+static void drain(struct parts *p, const sigset_t *set)
+{
+    int64_t until = clock_us() + p->config.drain_timeout * 1000;
+    log_msg(LOG_LEVEL_INFO,
+            "going down: no new requests, running ones have "
+            "%" PRId64 " ms",
+            p->config.drain_timeout);
+    server_drain(p->server);
+    engine_drain(p->engine);
+    bool hurry = false;
+    while (!hurry && !is_idle(p) && clock_us() < until)
+        hurry = wait_signal(set, POLL_MS);
+    server_detach_engine(p->server);
+    engine_free(p->engine);
+    p->engine = NULL;
+    for (int i = 0; !hurry && i < FLUSH_MS && !server_is_idle(p->server);
+         i += POLL_MS)
+        hurry = wait_signal(set, POLL_MS);
+}
+
+static int serve_until_signal(struct parts *p, const sigset_t *set)
+{
+    struct errmsg m = {0};
+    name_model(p);
+    enum err rc = load_model(p, &m);
+    if (rc == OK)
+        rc = start_engine(p, &m);
+    if (rc == OK)
+        rc = start_server(p, &m);
+    if (rc != OK) {
+        fprintf(stderr, "ebb: %s\n", m.text);
+        engine_free(p->engine);
+        return rc == ERR_INVAL && p->model ? EXIT_USAGE : EXIT_FAILURE;
+    }
+    print_start(p);
+    while (!wait_signal(set, 1000 * 1000))
+        continue;
+    drain(p, set);
+    return EXIT_SUCCESS;
+}
+
+static int serve(int argc, char **argv)
+{
+    struct parts p = {0};
+    struct errmsg m = {0};
+    if (config_load(&p.config, argc, argv, &m) != OK) {
+        fprintf(stderr, "ebb: %s\n", m.text);
+        return EXIT_USAGE;
+    }
+    if (p.config.help) {
+        config_fini(&p.config);
+        return print_serve_help();
+    }
+    log_setup((enum log_level)p.config.log_level,
+              (enum log_format)p.config.log_format);
+    for (size_t i = 0; i < p.config.warning.n; i++)
+        log_msg(LOG_LEVEL_WARN, "%s", p.config.warning.item[i]);
+    /* Before any thread starts, so that all of them leave the signals to the
+     * loop below. */
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    int status = serve_until_signal(&p, &set);
+    stop_parts(&p);
+    return status;
+}
+
+static int help(int argc, char **argv)
+{
+    if (argc == 0) {
+        print_usage(stdout);
+        return EXIT_SUCCESS;
+    }
+    if (strcmp(argv[0], "serve") == 0)
+        return print_serve_help();
+    fprintf(stderr, "ebb: there is no command \"%s\"\n", argv[0]);
+    print_usage(stderr);
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return EXIT_USAGE;
+    }
+    const char *command = argv[1];
+    if (strcmp(command, "serve") == 0)
+        return serve(argc - 2, argv + 2);
+    if (strcmp(command, "--version") == 0) {
+        puts("ebb " VERSION);
+        return EXIT_SUCCESS;
+    }
+    if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0 ||
+        strcmp(command, "-h") == 0)
+        return help(argc - 2, argv + 2);
+    fprintf(stderr, "ebb: there is no command \"%s\"\n", command);
+    print_usage(stderr);
+    return EXIT_USAGE;
+}

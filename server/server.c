@@ -1,0 +1,241 @@
+#include "server/server.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/prepare.h"
+#include "server/server_internal.h"
+#include "server/watch.h"
+
+enum {
+    BACKLOG = 511,
+    PEERS_MAX = 4096, /* connections at once */
+    PEERS_SPARE = 64, /* of them for /health and /metrics */
+    FDS_OTHER = 128,  /* files, epoll sets, lingering sockets */
+    HOST_MAX = 256,
+    STOP_WAIT_MS = 1000,
+    /* Requests may be prepared beyond the engine's own queue: whether one
+     * has to wait there is not known before. */
+    PREPARE_MORE = 64
+};
+
+/* The listening socket. */
+
+static int open_one(const struct addrinfo *at)
+{
+    int on = 1;
+    int fd =
+        socket(at->ai_family, at->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
+               at->ai_protocol);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    return -1;
+}
+
+static enum err set_url(struct server *s, struct errmsg *m)
+{
+    struct sockaddr_storage addr;
+    socklen_t n = sizeof(addr);
+    char host[HOST_MAX], port[16];
+    if (getsockname(s->listen_fd, (struct sockaddr *)&addr, &n) != 0 ||
+        getnameinfo((struct sockaddr *)&addr, n, host, sizeof(host), port,
+                    sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        return err_set(m, ERR_IO, "cannot tell the address of the socket");
+    bool v6 = strchr(host, ':') != NULL;
+    snprintf(s->url, sizeof(s->url), v6 ? "http://[%s]:%s" : "http://%s:%s",
+             host, port);
+    return OK;
+}
+
+static enum err open_socket(struct server *s, struct errmsg *m)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE};
+    struct addrinfo *found = NULL;
+    char port[16];
+    snprintf(port, sizeof(port), "%u", s->o.port);
+    int rc = getaddrinfo(s->o.host, port, &hints, &found);
+    if (rc != 0)
+        return err_set(m, ERR_IO, "cannot find the host \"%s\": %s", s->o.host,
+                       gai_strerror(rc));
+    for (const struct addrinfo *at = found; at && s->listen_fd < 0;
+         at = at->ai_next)
+        s->listen_fd = open_one(at);
+    int saved = errno;
+    freeaddrinfo(found);
+    if (s->listen_fd < 0)
+        return err_set(m, ERR_IO, "cannot listen on %s port %u: %s", s->o.host,
+                       s->o.port, strerror(saved));
+    return set_url(s, m);
+}
+
+/* As many connections as the limit on open files allows. */
+static void set_limits(struct server *s)
+{
+    struct rlimit files;
+    s->max_peers = PEERS_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &files) == 0 ||
+            getrlimit(RLIMIT_NOFILE, &files) == 0) {
+            rlim_t room = files.rlim_cur > FDS_OTHER + 2 * PEERS_SPARE
+                              ? files.rlim_cur - FDS_OTHER
+                              : 2 * PEERS_SPARE;
+            if (room < s->max_peers)
+                s->max_peers = (uint32_t)room;
+        }
+    }
+    s->soft_peers = s->max_peers - PEERS_SPARE;
+}
+
+enum err server_new(struct server **out, const struct server_options *o,
+                    struct errmsg *m)
+{
+    struct server *s = calloc(1, sizeof(*s));
+    if (!s)
+        return err_set(m, ERR_NOMEM, "no memory for the server");
+    s->o = *o;
+    s->engine = o->engine;
+    s->listen_fd = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_rwlock_init(&s->engine_lock, NULL);
+    set_limits(s);
+    enum err rc = open_socket(s, m);
+    if (rc == OK)
+        rc = prepare_new(&s->prepare, o->max_queue + PREPARE_MORE, m);
+    if (rc == OK)
+        rc = watch_new(&s->watch, s, m);
+    if (rc == OK)
+        rc = http_start(s, m);
+    if (rc != OK) {
+        server_free(s);
+        return rc;
+    }
+    *out = s;
+    return OK;
+}
+
+const char *server_url(const struct server *s)
+{
+    return s->url;
+}
+
+uint64_t server_memory_max(const struct server *s)
+{
+    return s->o.max_body * SERVER_BODIES;
+}
+
+void server_drain(struct server *s)
+{
+    atomic_store(&s->draining, true);
+}
+
+bool server_is_idle(struct server *s)
+{
+    return atomic_load(&s->n_jobs) == 0;
+}
+
+void server_detach_engine(struct server *s)
+{
+    pthread_rwlock_wrlock(&s->engine_lock);
+    s->engine = NULL;
+    pthread_rwlock_unlock(&s->engine_lock);
+}
+
+/* Tells every request that it is over; true when none is left suspended. */
+static bool end_exchanges(struct server *s)
+{
+    bool none = true;
+    pthread_mutex_lock(&s->lock);
+    for (struct peer *p = s->peers; p; p = p->next) {
+        if (p->current) {
+            exchange_leave(p->current);
+            none = false;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return none;
+}
+
+static void sleep_ms(long ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+void server_free(struct server *s)
+{
+    if (!s)
+        return;
+    atomic_store(&s->draining, true);
+    atomic_store(&s->stopping, true);
+    /* The library aborts the process if it is stopped while a connection is
+     * suspended. From now on none is suspended again, and those that are get
+     * woken here. */
+    for (int i = 0; s->daemon && i < STOP_WAIT_MS && !end_exchanges(s); i++)
+        sleep_ms(1);
+    http_stop(s);
+    watch_free(s->watch);
+    prepare_free(s->prepare);
+    if (s->listen_fd >= 0)
+        close(s->listen_fd);
+    pthread_rwlock_destroy(&s->engine_lock);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+bool server_body_reserve(struct server *s, size_t n)
+{
+    uint64_t limit = server_memory_max(s);
+    uint64_t before = atomic_fetch_add(&s->body_bytes, n);
+    if (before + n <= limit)
+        return true;
+    atomic_fetch_sub(&s->body_bytes, n);
+    return false;
+}
+
+void server_body_release(struct server *s, size_t n)
+{
+    atomic_fetch_sub(&s->body_bytes, n);
+}
+
+bool server_engine_stats(struct server *s, struct engine_stats *out)
+{
+    memset(out, 0, sizeof(*out));
+    pthread_rwlock_rdlock(&s->engine_lock);
+    bool up = s->engine != NULL;
+    if (up)
+        engine_stats(s->engine, out);
+    pthread_rwlock_unlock(&s->engine_lock);
+    return up;
+}
+
+enum err server_submit(struct server *s, struct gen_request *r,
+                       struct gen **out, enum gen_refusal *why,
+                       struct errmsg *m)
+{
+    pthread_rwlock_rdlock(&s->engine_lock);
+    enum err rc = ERR_BUDGET;
+    if (s->engine) {
+        rc = engine_submit(s->engine, r, out, why, m);
+    } else {
+        *why = GEN_REFUSED_DRAINING;
+        err_set(m, rc, "The server is going down.");
+    }
+    pthread_rwlock_unlock(&s->engine_lock);
+    return rc;
+}

@@ -1,0 +1,254 @@
+#include "server/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "server/reply.h"
+#include "server/server_internal.h"
+
+enum {
+    TICK_MS = 250,
+    EVENTS = 64,
+    LINGER_MAX = 64, /* sockets kept at once; more are closed at once */
+    LINGER_US = 2 * 1000 * 1000,
+    KEEPALIVE_US = 5 * 1000 * 1000,
+    /* A body may take this long, and longer in proportion to what has come. */
+    BODY_US = 30 * 1000 * 1000,
+    BODY_BYTES_PER_S = 16 * 1024,
+    /* From the end of one request to the end of the next one's headers: the
+     * library's own limit for silence, and time for slow headers. */
+    HEADERS_US = (SERVER_IDLE_S + 30) * 1000 * 1000,
+    /* When connections run out, idle ones of this age are closed. */
+    SPARE_US = 1000 * 1000
+};
+
+struct lingering {
+    int fd;
+    int64_t until_us;
+};
+
+struct watch {
+    struct server *server;
+    int epoll_fd, event_fd;
+    pthread_t thread;
+    atomic_bool stop;
+    pthread_mutex_t lock;
+    struct lingering linger[LINGER_MAX]; /* guarded by lock */
+    size_t n_linger;
+};
+
+/* The thread. */
+
+static void client_left(struct server *s, uint64_t peer_id)
+{
+    pthread_mutex_lock(&s->lock);
+    struct peer *p = s->peers;
+    while (p && p->id != peer_id)
+        p = p->next;
+    if (p && p->current)
+        exchange_leave(p->current);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool body_is_late(const struct exchange *ex, int64_t now)
+{
+    uint64_t more = ex->received / BODY_BYTES_PER_S * 1000000u;
+    return now - ex->started_us > BODY_US + (int64_t)more;
+}
+
+static void expire(struct exchange *ex)
+{
+    struct api_error e;
+    api_error_set(&e, 408, "request_timeout", NULL,
+                  "The request body did not arrive in time (%llu bytes came).",
+                  (unsigned long long)ex->received);
+    reply_raw(ex, &e);
+    ex->expired = true;
+}
+
+/* server.lock is held. */
+static void check_exchange(struct peer *p, int64_t now)
+{
+    struct exchange *ex = p->current;
+    bool silent = false;
+    pthread_mutex_lock(&ex->lock);
+    if (ex->phase == EX_RECEIVING && !ex->expired && body_is_late(ex, now)) {
+        expire(ex);
+        p->cut = true;
+        shutdown(p->fd, SHUT_RDWR);
+    }
+    if (ex->phase == EX_SENDING && ex->suspended &&
+        now - ex->last_sent_us >= KEEPALIVE_US)
+        silent = true;
+    pthread_mutex_unlock(&ex->lock);
+    if (silent)
+        exchange_wake(ex);
+}
+
+static void check_peers(struct server *s, int64_t now)
+{
+    pthread_mutex_lock(&s->lock);
+    bool crowded = s->n_peers > s->soft_peers;
+    for (struct peer *p = s->peers; p; p = p->next) {
+        if (p->current) {
+            check_exchange(p, now);
+            continue;
+        }
+        int64_t idle = now - p->since_us;
+        if (!p->cut && (idle > HEADERS_US || (crowded && idle > SPARE_US))) {
+            p->cut = true;
+            shutdown(p->fd, SHUT_RDWR);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* true: the other end has closed, or enough time was given. */
+static bool drain(const struct lingering *l, int64_t now)
+{
+    static const int rounds = 64; /* at most 4 MiB a tick */
+    char sink[64 * 1024];
+    for (int i = 0; i < rounds; i++) {
+        ssize_t n = recv(l->fd, sink, sizeof(sink), MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+            return true;
+        if (n < 0)
+            break;
+    }
+    return now >= l->until_us;
+}
+
+static void check_linger(struct watch *w, int64_t now)
+{
+    pthread_mutex_lock(&w->lock);
+    for (size_t i = 0; i < w->n_linger;) {
+        if (drain(&w->linger[i], now)) {
+            close(w->linger[i].fd);
+            w->linger[i] = w->linger[--w->n_linger];
+        } else {
+            i++;
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void *run(void *arg)
+{
+    struct watch *w = arg;
+    struct epoll_event event[EVENTS];
+    int64_t last = clock_us();
+    while (!atomic_load(&w->stop)) {
+        int n = epoll_wait(w->epoll_fd, event, EVENTS, TICK_MS);
+        for (int i = 0; i < n; i++)
+            if (event[i].data.u64 != 0)
+                client_left(w->server, event[i].data.u64);
+        int64_t now = clock_us();
+        if (now - last < TICK_MS * 1000)
+            continue;
+        last = now;
+        check_peers(w->server, now);
+        check_linger(w, now);
+    }
+    return NULL;
+}
+
+/* The interface. */
+
+static enum err open_fds(struct watch *w, struct errmsg *m)
+{
+    /* Id 0 is no peer: the event that ends the wait. */
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 0};
+    w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->epoll_fd < 0 || w->event_fd < 0 ||
+        epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, w->event_fd, &event) != 0)
+        return err_set(m, ERR_IO, "cannot watch sockets: %s", strerror(errno));
+    return OK;
+}
+
+enum err watch_new(struct watch **out, struct server *s, struct errmsg *m)
+{
+    struct watch *w = calloc(1, sizeof(*w));
+    if (!w)
+        return err_set(m, ERR_NOMEM, "no memory for the socket watch");
+    w->server = s;
+    w->epoll_fd = w->event_fd = -1;
+    enum err rc = open_fds(w, m);
+    if (rc != OK)
+        goto out;
+    if (pthread_mutex_init(&w->lock, NULL) != 0) {
+        rc = err_set(m, ERR_NOMEM, "no memory for a lock");
+        goto out;
+    }
+    if (pthread_create(&w->thread, NULL, run, w) != 0) {
+        pthread_mutex_destroy(&w->lock);
+        rc = err_set(m, ERR_NOMEM, "cannot start the watch thread");
+        goto out;
+    }
+    *out = w;
+out:
+    if (rc != OK) {
+        if (w->epoll_fd >= 0)
+            close(w->epoll_fd);
+        if (w->event_fd >= 0)
+            close(w->event_fd);
+        free(w);
+    }
+    return rc;
+}
+
+void watch_free(struct watch *w)
+{
+    uint64_t one = 1;
+    if (!w)
+        return;
+    atomic_store(&w->stop, true);
+    if (write(w->event_fd, &one, sizeof(one)) < 0) {
+        /* Then the thread ends at its next tick. */
+    }
+    pthread_join(w->thread, NULL);
+    for (size_t i = 0; i < w->n_linger; i++)
+        close(w->linger[i].fd);
+    close(w->epoll_fd);
+    close(w->event_fd);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+void watch_add(struct watch *w, struct exchange *ex)
+{
+    /* Once is enough: the exchange ends after it. EPOLLHUP and EPOLLERR are
+     * always reported. */
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT,
+                                .data.u64 = ex->peer->id};
+    epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, ex->peer->fd, &event);
+}
+
+void watch_remove(struct watch *w, struct exchange *ex)
+{
+    epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, ex->peer->fd, NULL);
+}
+
+void watch_linger(struct watch *w, int fd)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return;
+    pthread_mutex_lock(&w->lock);
+    bool room = w->n_linger < LINGER_MAX;
+    if (room)
+        w->linger[w->n_linger++] =
+            (struct lingering){copy, clock_us() + LINGER_US};
+    pthread_mutex_unlock(&w->lock);
+    if (!room)
+        close(copy);
+}
