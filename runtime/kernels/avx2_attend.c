@@ -1,0 +1,293 @@
+#include "runtime/kernels/avx2.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "runtime/kernels/avx2_attend.h"
+#include "runtime/kernels/avx2_exp.h"
+
+/* Attention over a list of units.
+ *
+ * Rows are (query row, head of the group) pairs, query-major; they share the
+ * keys and values, which are read once for all of them. A block of KV_BLOCK
+ * entries is done in three passes: scores of every row (avx2_attend_qk.c),
+ * weights (here), weighted values (avx2_attend_pv.c). Up to DIRECT_ROWS rows
+ * work straight on the stored form; for more, the block's keys, then its
+ * values, are first converted to float32.
+ *
+ * For one row the operations and their order are the same in both ways and
+ * for any company: a score is one chain over the dimensions, an accumulator
+ * one chain over the entries, entries that a row does not see take no part.
+ */
+
+enum { DIRECT_ROWS = 4, LANES = 8, STATE_EXTRA = 8 };
+
+struct scratch {
+    float *q;      /* [rows][d], multiplied by the scale */
+    float *weight; /* [rows][KV_BLOCK]: scores, then weights */
+    float *fade;   /* [rows]: what the accumulators are multiplied by */
+    float *total;  /* [rows] states */
+    float *part;   /* [rows] states */
+    float *kv;     /* [KV_BLOCK * d] */
+};
+
+static int64_t round_up(int64_t n)
+{
+    return (n + LANES - 1) / LANES * LANES;
+}
+
+int64_t avx2_attend_state_floats(uint32_t head_dim)
+{
+    return (int64_t)head_dim + STATE_EXTRA;
+}
+
+uint64_t avx2_attend_scratch_bytes(const struct attend_args *a)
+{
+    int64_t rows = (int64_t)a->n_query * a->group, d = a->layout->head_dim;
+    int64_t floats = rows * (d + KV_BLOCK + 2 * (d + STATE_EXTRA)) +
+                     round_up(rows) + KV_BLOCK * d;
+    return (uint64_t)floats * sizeof(float) + KV_ALIGN;
+}
+
+static struct scratch carve(const struct attend_args *a, void *memory)
+{
+    int64_t rows = (int64_t)a->n_query * a->group, d = a->layout->head_dim;
+    uintptr_t start = ((uintptr_t)memory + KV_ALIGN - 1) / KV_ALIGN * KV_ALIGN;
+    struct scratch s;
+    s.q = (float *)start;
+    s.weight = s.q + rows * d;
+    s.fade = s.weight + rows * KV_BLOCK;
+    s.total = s.fade + round_up(rows);
+    s.part = s.total + rows * (d + STATE_EXTRA);
+    s.kv = s.part + rows * (d + STATE_EXTRA);
+    return s;
+}
+
+static void scale_queries(const struct attend_args *a, float *q)
+{
+    int64_t d = a->layout->head_dim, n = d * a->group;
+    __m256 scale = _mm256_set1_ps(a->scale);
+    for (int i = 0; i < a->n_query; i++, q += n)
+        for (int64_t j = 0; j < n; j += LANES)
+            _mm256_storeu_ps(
+                q + j, _mm256_mul_ps(
+                           _mm256_loadu_ps(a->q + i * a->q_stride + j), scale));
+}
+
+static void clear_states(float *state, uint32_t d, int64_t n)
+{
+    for (int64_t r = 0; r < n; r++, state += d + STATE_EXTRA) {
+        memset(state, 0, sizeof(float) * (d + STATE_EXTRA));
+        state[d] = -INFINITY;
+    }
+}
+
+static float largest_lane(__m256 v)
+{
+    __m128 t =
+        _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    t = _mm_max_ps(t, _mm_movehl_ps(t, t));
+    return _mm_cvtss_f32(_mm_max_ss(t, _mm_movehdup_ps(t)));
+}
+
+static float sum_of_lanes(__m256 v)
+{
+    __m128 t =
+        _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    t = _mm_add_ps(t, _mm_movehl_ps(t, t));
+    return _mm_cvtss_f32(_mm_add_ss(t, _mm_movehdup_ps(t)));
+}
+
+static float exp_one(float x)
+{
+    return _mm256_cvtss_f32(avx2_exp(_mm256_set1_ps(x)));
+}
+
+static __m256 column(const struct kv_layout *l, const struct attend_block *b,
+                     uint32_t offset, int i)
+{
+    (void)l;
+    const uint8_t *unit = b->unit[i / (KV_UNIT / LANES)];
+    return _mm256_loadu_ps((const float *)(const void *)(unit + offset) +
+                           i % (KV_UNIT / LANES) * LANES);
+}
+
+/* Lanes of vector i that are among the first n entries. */
+static __m256 visible_lanes(int i, int n)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_castsi256_ps(
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(n - i * LANES), lane));
+}
+
+/* One row's scores become weights; its maximum and its sum of weights are
+ * brought up to date. Returns what the older weights are multiplied by. n:
+ * entries of the block that the row sees. */
+static float weigh(const struct kv_layout *l, const struct attend_block *b,
+                   int n, float *weight, float *m, float *sum)
+{
+    const __m256 none = _mm256_set1_ps(-INFINITY);
+    int vectors = (n + LANES - 1) / LANES;
+    __m256 top = _mm256_set1_ps(*m);
+    for (int i = 0; i < vectors; i++) {
+        __m256 s = _mm256_loadu_ps(weight + i * LANES);
+        __m256 bias = column(l, b, l->bias, i);
+        s = l->type == KV_Q8_0
+                ? _mm256_fmadd_ps(s, column(l, b, l->k_scale, i), bias)
+                : _mm256_add_ps(s, bias);
+        s = _mm256_blendv_ps(none, s, visible_lanes(i, n));
+        _mm256_storeu_ps(weight + i * LANES, s);
+        top = _mm256_max_ps(s, top);
+    }
+    float m_new = largest_lane(top);
+    /* Nothing seen so far: any finite reference makes all weights zero. */
+    float reference = m_new == -INFINITY ? 0.0f : m_new;
+    float fade = exp_one(*m - reference);
+    __m256 at = _mm256_set1_ps(reference), total = _mm256_setzero_ps();
+    for (int i = 0; i < vectors; i++) {
+        __m256 p =
+            avx2_exp(_mm256_sub_ps(_mm256_loadu_ps(weight + i * LANES), at));
+        total = _mm256_add_ps(total, p);
+        if (l->type == KV_Q8_0)
+            p = _mm256_mul_ps(p, column(l, b, l->v_scale, i));
+        _mm256_storeu_ps(weight + i * LANES, p);
+    }
+    *sum = fmaf(*sum, fade, sum_of_lanes(total));
+    *m = m_new;
+    return fade;
+}
+
+/* Entries of the block at e0 that query row i sees; not above KV_BLOCK. */
+static int entries_seen(const struct attend_args *a, int64_t row, int64_t e0)
+{
+    int64_t n = a->n_visible + row / a->group - e0;
+    return n < 0 ? 0 : n < KV_BLOCK ? (int)n : KV_BLOCK;
+}
+
+static struct attend_block block_at(const struct attend_args *a, int64_t e0)
+{
+    int64_t end = a->n_visible + a->n_query - 1;
+    struct attend_block b = {.layout = a->layout};
+    int64_t n = end - e0 < KV_BLOCK ? end - e0 : KV_BLOCK;
+    b.n_units = (int)((n + KV_UNIT - 1) / KV_UNIT);
+    for (int u = 0; u < b.n_units; u++) {
+        int64_t i = e0 / KV_UNIT + u, next = i + KV_BLOCK / KV_UNIT;
+        b.unit[u] = a->unit[i];
+        b.next[u] = next * KV_UNIT < end ? a->unit[next] : a->unit[i];
+    }
+    return b;
+}
+
+/* Adds the block at e0 to the states of rows [row0, rows), which are those
+ * that see at least one entry of it. */
+static void add_block(const struct attend_args *a, const struct scratch *s,
+                      int64_t e0, int64_t row0, float *state)
+{
+    int64_t rows = (int64_t)a->n_query * a->group, n_rows = rows - row0;
+    int64_t d = a->layout->head_dim, stride = d + STATE_EXTRA;
+    struct attend_block b = block_at(a, e0);
+    bool direct = n_rows <= DIRECT_ROWS;
+    b.kv = direct ? NULL : s->kv;
+    avx2_attend_qk(&b, s->q + row0 * d, (int)n_rows,
+                   s->weight + row0 * KV_BLOCK);
+    int seen[OPS_QUERY_MAX * OPS_GROUP_MAX];
+    for (int64_t r = row0; r < rows; r++) {
+        float *st = state + r * stride;
+        seen[r] = entries_seen(a, r, e0);
+        s->fade[r] = weigh(a->layout, &b, seen[r], s->weight + r * KV_BLOCK,
+                           st + d, st + d + 1);
+    }
+    avx2_attend_pv(&b,
+                   &(struct attend_rows){.weight = s->weight + row0 * KV_BLOCK,
+                                         .fade = s->fade + row0,
+                                         .seen = seen + row0,
+                                         .n = (int)n_rows,
+                                         .state = state + row0 * stride,
+                                         .stride = stride});
+}
+
+/* The first row that sees entry e. */
+static int64_t first_row(const struct attend_args *a, int64_t e)
+{
+    int64_t i = e - a->n_visible + 1;
+    return (i > 0 ? i : 0) * a->group;
+}
+
+/* The partial results of one segment for the rows that see any of it. */
+static void segment(const struct attend_args *a, const struct scratch *s,
+                    int64_t index, float *state)
+{
+    uint32_t d = a->layout->head_dim;
+    int64_t rows = (int64_t)a->n_query * a->group;
+    int64_t start = index * KV_SEGMENT, end = start + KV_SEGMENT;
+    int64_t last = a->n_visible + a->n_query - 1;
+    int64_t row0 = first_row(a, start);
+    clear_states(state + row0 * (d + STATE_EXTRA), d, rows - row0);
+    for (int64_t e = start; e < end && e < last; e += KV_BLOCK)
+        add_block(a, s, e, first_row(a, e), state);
+}
+
+/* into = into joined with next, which comes later in the list. */
+static void fold(uint32_t d, float *into, const float *next)
+{
+    float m0 = into[d], m1 = next[d], top = m0 > m1 ? m0 : m1;
+    float reference = top == -INFINITY ? 0.0f : top;
+    float c0 = exp_one(m0 - reference), c1 = exp_one(m1 - reference);
+    __m256 v0 = _mm256_set1_ps(c0), v1 = _mm256_set1_ps(c1);
+    for (uint32_t i = 0; i < d; i += LANES) {
+        __m256 x = _mm256_mul_ps(_mm256_loadu_ps(into + i), v0);
+        x = _mm256_fmadd_ps(_mm256_loadu_ps(next + i), v1, x);
+        _mm256_storeu_ps(into + i, x);
+    }
+    into[d] = top;
+    into[d + 1] = fmaf(next[d + 1], c1, into[d + 1] * c0);
+}
+
+/* A row that sees nothing (every bias is -infinity) gives zeros. */
+static void finish(uint32_t d, const float *state, float *out)
+{
+    float l = state[d + 1];
+    __m256 sum = _mm256_set1_ps(l == 0.0f ? 1.0f : l);
+    for (uint32_t i = 0; i < d; i += LANES)
+        _mm256_storeu_ps(out + i,
+                         _mm256_div_ps(_mm256_loadu_ps(state + i), sum));
+}
+
+void avx2_attend(const struct attend_args *a, void *memory)
+{
+    uint32_t d = a->layout->head_dim;
+    int64_t rows = (int64_t)a->n_query * a->group, stride = d + STATE_EXTRA;
+    struct scratch s = carve(a, memory);
+    scale_queries(a, s.q);
+    segment(a, &s, 0, s.total);
+    for (int64_t i = 1; i * KV_SEGMENT < a->n_visible + a->n_query - 1; i++) {
+        segment(a, &s, i, s.part);
+        for (int64_t r = first_row(a, i * KV_SEGMENT); r < rows; r++)
+            fold(d, s.total + r * stride, s.part + r * stride);
+    }
+    for (int64_t r = 0; r < rows; r++)
+        finish(d, s.total + r * stride,
+               a->out + r / a->group * a->out_stride + r % a->group * d);
+}
+
+void avx2_attend_segment(const struct attend_args *a, int64_t index,
+                         float *state, void *memory)
+{
+    struct scratch s = carve(a, memory);
+    scale_queries(a, s.q);
+    segment(a, &s, index, state);
+}
+
+void avx2_attend_join(const struct attend_args *a, const float *states,
+                      int64_t n_segments)
+{
+    uint32_t d = a->layout->head_dim;
+    int64_t stride = avx2_attend_state_floats(d);
+    float total[OPS_HEAD_DIM_MAX + STATE_EXTRA];
+    for (int g = 0; g < a->group; g++) {
+        memcpy(total, states + g * stride, sizeof(float) * (size_t)stride);
+        for (int64_t s = 1; s < n_segments; s++)
+            fold(d, total, states + (s * a->group + g) * stride);
+        finish(d, total, a->out + g * (int64_t)d);
+    }
+}
