@@ -40,13 +40,17 @@ AVX2_INLINE void dot_block(enum dtype type, int n_w, int n_x,
 {
     enum { BYTES = LANES * sizeof(float) };
     __m256 acc[X_ROWS][W_ROWS];
+#pragma GCC unroll 4
     for (int t = 0; t < n_x; t++)
+#pragma GCC unroll 4
         for (int r = 0; r < n_w; r++)
             acc[t][r] = _mm256_setzero_ps();
     int64_t i = 0;
     for (; i + LANES <= cols; i += LANES) {
+#pragma GCC unroll 4
         for (int r = 0; r < n_w; r++) {
             __m256 v = load_weights(type, w[r], i);
+#pragma GCC unroll 4
             for (int t = 0; t < n_x; t++)
                 acc[t][r] =
                     _mm256_fmadd_ps(v, _mm256_loadu_ps(x[t] + i), acc[t][r]);
@@ -54,10 +58,12 @@ AVX2_INLINE void dot_block(enum dtype type, int n_w, int n_x,
     }
     if (i < cols) {
         size_t n = (size_t)(cols - i), bytes = type == DTYPE_F32 ? 4 : 2;
+#pragma GCC unroll 4
         for (int r = 0; r < n_w; r++) {
             uint8_t end[BYTES] = {0};
             memcpy(end, w[r] + (size_t)i * bytes, n * bytes);
             __m256 v = load_weights(type, end, 0);
+#pragma GCC unroll 4
             for (int t = 0; t < n_x; t++) {
                 float rest[LANES] = {0};
                 memcpy(rest, x[t] + i, n * sizeof(float));
@@ -66,7 +72,9 @@ AVX2_INLINE void dot_block(enum dtype type, int n_w, int n_x,
             }
         }
     }
+#pragma GCC unroll 4
     for (int t = 0; t < n_x; t++)
+#pragma GCC unroll 4
         for (int r = 0; r < n_w; r++)
             out[t][r] = fold(acc[t][r]);
 }

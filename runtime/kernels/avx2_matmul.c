@@ -33,6 +33,7 @@ AVX2_INLINE void add_line(enum dtype type, const uint8_t *block, int j,
 {
     struct avx2_quad a = avx2_codes(type, block, j, 0);
     struct avx2_quad b = avx2_codes(type, block, j, 1);
+#pragma GCC unroll 4
     for (int n = 0; n < 4; n++) {
         __m256i x = pair_of(q + 2 * (4 * j + n));
         s->half[0] =
@@ -55,6 +56,7 @@ AVX2_INLINE void add_scaled(enum dtype type, const uint8_t *head,
                             float d, __m256 acc[2])
 {
     __m256 dt = _mm256_set1_ps(d);
+#pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         __m256 scale =
             _mm256_mul_ps(avx2_scale(type, head, block, h, part), dt);
@@ -128,6 +130,7 @@ AVX2_INLINE void unpack_line(enum dtype type, const uint8_t *block, int j,
     struct avx2_format f = avx2_format(type);
     struct avx2_quad c = avx2_codes(type, block, j, half);
     __m256i offset = _mm256_set1_epi16((int16_t)f.offset);
+#pragma GCC unroll 4
     for (int n = 0; n < 4; n++) {
         __m256i v =
             f.offset != 0 ? _mm256_sub_epi16(c.step[n], offset) : c.step[n];
@@ -314,6 +317,7 @@ AVX2_INLINE void add_8_steps(int n_rows, const half_block *w, const int16_t *a,
 
 AVX2_INLINE void zero_sums(__m256i s[4][2])
 {
+#pragma GCC unroll 4
     for (int t = 0; t < 4; t++)
         s[t][0] = s[t][1] = _mm256_setzero_si256();
 }
@@ -323,6 +327,7 @@ AVX2_INLINE void scale_sums(int n_rows, const float *d,
                             float acc[OPS_ACT_TILE][OPS_ROW_TILE])
 {
     __m256 d0 = _mm256_load_ps(d), d1 = _mm256_load_ps(d + 8);
+#pragma GCC unroll 4
     for (int t = 0; t < n_rows; t++) {
         __m256 dt = _mm256_set1_ps(a->d[t]);
         __m256 f0 =
@@ -340,6 +345,7 @@ AVX2_INLINE void add_mins(int n_rows, const float *m, const struct avx2_act *a,
                           float acc[OPS_ACT_TILE][OPS_ROW_TILE])
 {
     __m256 m0 = _mm256_load_ps(m), m1 = _mm256_load_ps(m + 8);
+#pragma GCC unroll 4
     for (int t = 0; t < n_rows; t++) {
         __m256 st = _mm256_set1_ps(a->s[t]);
         _mm256_store_ps(acc[t],

@@ -152,6 +152,7 @@ AVX2_INLINE struct avx2_quad avx2_codes(enum dtype type, const uint8_t *block,
     if (type == DTYPE_Q8_0) {
         const uint8_t *at = block + f.low + j * 4 * 32 + half * 16;
         struct avx2_quad q;
+#pragma GCC unroll 4
         for (int n = 0; n < 4; n++)
             q.step[n] = _mm256_cvtepi8_epi16(
                 _mm_loadu_si128((const __m128i *)(at + n * 32)));
