@@ -164,28 +164,40 @@ static int entries_seen(const struct attend_args *a, int64_t row, int64_t e0)
     return n < 0 ? 0 : n < KV_BLOCK ? (int)n : KV_BLOCK;
 }
 
-static struct attend_block block_at(const struct attend_args *a, int64_t e0)
+/* The block at e0. The one behind it is fetched meanwhile, if it begins
+ * before entry fetch_end: unit pointers are good only so far. */
+static struct attend_block block_at(const struct attend_args *a, int64_t e0,
+                                    int64_t fetch_end)
 {
     int64_t end = a->n_visible + a->n_query - 1;
     struct attend_block b = {.layout = a->layout};
+    fetch_end = fetch_end < end ? fetch_end : end;
     int64_t n = end - e0 < KV_BLOCK ? end - e0 : KV_BLOCK;
     b.n_units = (int)((n + KV_UNIT - 1) / KV_UNIT);
     for (int u = 0; u < b.n_units; u++) {
         int64_t i = e0 / KV_UNIT + u, next = i + KV_BLOCK / KV_UNIT;
         b.unit[u] = a->unit[i];
-        b.next[u] = next * KV_UNIT < end ? a->unit[next] : a->unit[i];
+        b.next[u] = next * KV_UNIT < fetch_end ? a->unit[next] : a->unit[i];
     }
     return b;
 }
 
-/* Adds the block at e0 to the states of rows [row0, rows), which are those
- * that see at least one entry of it. */
-static void add_block(const struct attend_args *a, const struct scratch *s,
-                      int64_t e0, int64_t row0, float *state)
+/* The first row that sees entry e. */
+static int64_t first_row(const struct attend_args *a, int64_t e)
 {
-    int64_t rows = (int64_t)a->n_query * a->group, n_rows = rows - row0;
+    int64_t i = e - a->n_visible + 1;
+    return (i > 0 ? i : 0) * a->group;
+}
+
+/* Adds the block at e0 to the states of the rows that see at least one entry
+ * of it. */
+static void add_block(const struct attend_args *a, const struct scratch *s,
+                      int64_t e0, int64_t fetch_end, float *state)
+{
+    int64_t row0 = first_row(a, e0), rows = (int64_t)a->n_query * a->group;
     int64_t d = a->layout->head_dim, stride = d + STATE_EXTRA;
-    struct attend_block b = block_at(a, e0);
+    int64_t n_rows = rows - row0;
+    struct attend_block b = block_at(a, e0, fetch_end);
     bool direct = n_rows <= DIRECT_ROWS;
     b.kv = direct ? NULL : s->kv;
     avx2_attend_qk(&b, s->q + row0 * d, (int)n_rows,
@@ -206,16 +218,9 @@ static void add_block(const struct attend_args *a, const struct scratch *s,
                                          .stride = stride});
 }
 
-/* The first row that sees entry e. */
-static int64_t first_row(const struct attend_args *a, int64_t e)
-{
-    int64_t i = e - a->n_visible + 1;
-    return (i > 0 ? i : 0) * a->group;
-}
-
 /* The partial results of one segment for the rows that see any of it. */
 static void segment(const struct attend_args *a, const struct scratch *s,
-                    int64_t index, float *state)
+                    int64_t index, int64_t fetch_end, float *state)
 {
     uint32_t d = a->layout->head_dim;
     int64_t rows = (int64_t)a->n_query * a->group;
@@ -224,7 +229,7 @@ static void segment(const struct attend_args *a, const struct scratch *s,
     int64_t row0 = first_row(a, start);
     clear_states(state + row0 * (d + STATE_EXTRA), d, rows - row0);
     for (int64_t e = start; e < end && e < last; e += KV_BLOCK)
-        add_block(a, s, e, first_row(a, e), state);
+        add_block(a, s, e, fetch_end, state);
 }
 
 /* into = into joined with next, which comes later in the list. */
@@ -259,9 +264,10 @@ void avx2_attend(const struct attend_args *a, void *memory)
     int64_t rows = (int64_t)a->n_query * a->group, stride = d + STATE_EXTRA;
     struct scratch s = carve(a, memory);
     scale_queries(a, s.q);
-    segment(a, &s, 0, s.total);
-    for (int64_t i = 1; i * KV_SEGMENT < a->n_visible + a->n_query - 1; i++) {
-        segment(a, &s, i, s.part);
+    int64_t end = a->n_visible + a->n_query - 1;
+    segment(a, &s, 0, end, s.total);
+    for (int64_t i = 1; i * KV_SEGMENT < end; i++) {
+        segment(a, &s, i, end, s.part);
         for (int64_t r = first_row(a, i * KV_SEGMENT); r < rows; r++)
             fold(d, s.total + r * stride, s.part + r * stride);
     }
@@ -275,7 +281,7 @@ void avx2_attend_segment(const struct attend_args *a, int64_t index,
 {
     struct scratch s = carve(a, memory);
     scale_queries(a, s.q);
-    segment(a, &s, index, state);
+    segment(a, &s, index, (index + 1) * KV_SEGMENT, state);
 }
 
 void avx2_attend_join(const struct attend_args *a, const float *states,
