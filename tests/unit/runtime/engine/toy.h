@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -47,6 +47,8 @@ struct toy {
     atomic_uint row_us;
     atomic_uint rows_max; /* largest step */
     atomic_bool is_held;  /* steps wait */
+    /* When set, each step checks the books of this engine. */
+    struct engine *_Atomic watched;
 };
 
 static inline uint64_t toy_mix(uint64_t h, uint64_t x)
@@ -124,10 +126,57 @@ static inline void toy_sleep(unsigned us)
         nanosleep(&t, NULL);
 }
 
+/* Counts from the sessions' tables what pool and sessions say of themselves.
+ * On the engine thread. Each false statement is a fault. */
+static inline void toy_check_books(struct toy *t, const struct engine *e)
+{
+    const struct sessions *ss = &e->sessions;
+    struct pool_stats p = pool_stats(ss->pool);
+    uint32_t *refs = calloc(p.n_units, sizeof(*refs));
+    uint32_t *live = calloc(p.n_units, sizeof(*live));
+    uint64_t used = 0, prefix = 0, reserved = 0, entries = 0;
+    int faults = 0;
+
+    for (int k = 0; k < 2; k++) {
+        const struct session *s = k == 0 ? ss->running.first : ss->rest.first;
+        for (; s; s = s->next) {
+            faults += s->is_running != (k == 0);
+            reserved += s->reserved;
+            faults += s->reserved <
+                      table_units_needed(s->table, s->cap - s->n_stored);
+            for (int i = 0; i < TOY_LISTS; i++) {
+                const struct kv_list *l = &s->table->list[i];
+                faults += l->len != s->n_stored;
+                entries += l->len;
+                for (uint32_t u = 0; u < l->n_units; u++) {
+                    refs[l->unit[u]]++;
+                    live[l->unit[u]] += k == 0;
+                }
+            }
+        }
+    }
+    for (uint32_t u = 0; u < p.n_units; u++) {
+        faults += pool_refs(ss->pool, u) != refs[u];
+        faults += ss->live_refs[u] != live[u];
+        used += refs[u] > 0;
+        prefix += refs[u] > 0 && live[u] == 0;
+    }
+    faults += used != p.used;
+    faults += prefix != ss->n_prefix;
+    faults += reserved != p.reserved;
+    faults += entries != ss->n_entries;
+    faults += used + reserved > p.n_units;
+    atomic_fetch_add(&t->n_faults, faults);
+    free(refs);
+    free(live);
+}
+
 static inline void toy_step(void *self, const struct model_batch *b)
 {
     struct toy *t = self;
     uint32_t row = 0, k = 0;
+    if (atomic_load(&t->watched))
+        toy_check_books(t, atomic_load(&t->watched));
     while (atomic_load(&t->is_held))
         toy_sleep(200);
     toy_sleep(atomic_load(&t->delay_us) + b->n_rows * atomic_load(&t->row_us));
@@ -189,7 +238,6 @@ static inline void toy_init(struct toy *t)
 
 static inline void toy_fini(struct toy *t)
 {
-    assert_int_equal(atomic_load(&t->n_faults), 0);
     tokenizer_free(t->tokenizer);
 }
 
@@ -230,7 +278,16 @@ static inline struct engine *toy_engine(struct toy *t,
     struct errmsg m;
     if (engine_new_lm(&e, o, &lm, &m) != OK)
         fail_msg("%s", m.text);
+    atomic_store(&t->watched, e);
     return e;
+}
+
+/* Ends the engine; everything that is in the pool must go with it (the pool
+ * asserts that). */
+static inline void toy_end(struct toy *t, struct engine *e)
+{
+    engine_free(e);
+    assert_int_equal(atomic_load(&t->n_faults), 0);
 }
 
 /* A greedy request for n tokens. */
