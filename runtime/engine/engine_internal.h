@@ -31,7 +31,7 @@ enum {
     ENGINE_LEAST_TOKENS = 64,
     /* A request waits for another that is computing its prompt when at least
      * so many tokens are saved by it. */
-    ENGINE_HOLD_LEAST = 64,
+    ENGINE_HOLD_LEAST = 32,
     ENGINE_SCRATCHES_MAX = 8
 };
 

@@ -229,8 +229,9 @@ static void requests_with_one_prompt_compute_it_once(void **state)
     atomic_store(&b.toy.is_held, false);
     for (uint32_t i = 0; i < 6; i++) {
         struct gen_status s = expect(g[i], prompt[i], 120, 30);
-        /* All but the first share everything up to the border of a unit. */
-        assert_true(i == 0 ? s.cached_tokens == 0 : s.cached_tokens >= 112);
+        /* All but the first wait for what the first computes anyway. */
+        assert_true(i == 0 ? s.cached_tokens == 0
+                           : s.cached_tokens > 119 - ENGINE_HOLD_LEAST - 16);
     }
     tear_down(&b);
 }
