@@ -20,14 +20,7 @@
 
 #include "base/arena.h"
 #include "runtime/model/model.h"
-
-/* What differs between families. The block itself is the same for all. */
-struct family {
-    const char *arch;      /* general.architecture */
-    bool rope_interleaved; /* rotated pairs are neighbours in the rows */
-    bool qkv_bias;         /* bias vectors on Q, K and V */
-    bool qk_norm;          /* RMSNorm of each head of Q and K before RoPE */
-};
+#include "runtime/model/weights.h"
 
 /* NULL when we do not know the architecture. */
 const struct family *model_family(const char *arch);
@@ -47,13 +40,6 @@ struct config {
 /* Reads and checks the metadata. info gets arch and name. */
 MUST_CHECK enum err model_read_config(struct config *c, struct model_info *info,
                                       const struct gguf *g, struct errmsg *m);
-
-struct layer {
-    const float *attn_norm, *ffn_norm;     /* [E] */
-    const float *q_bias, *k_bias, *v_bias; /* [Q], [KV]; NULL without */
-    const float *q_norm, *k_norm;          /* [head_dim]; NULL without */
-    struct weight q, k, v, o, gate, up, down;
-};
 
 /* Step memory, all inside one mapping. R is max_rows. */
 struct scratch {
