@@ -45,8 +45,15 @@ static const struct range unknown_to_reference[] = {
     {0x1E6E6, 0x1E6E6}, {0x1E6EE, 0x1E6EF}, {0x1E6F5, 0x1E6F5},
 };
 
-static bool is_unknown(int32_t c)
+/* Characters that neither move, nor change, nor join what is before or behind
+ * them. U+11A7 is one by the standard: it lies one below the first trailing
+ * consonant of Hangul, and versions of utf8proc take it for that and lose it.
+ */
+static bool stands_alone(int32_t c)
 {
+    enum { HANGUL_T_BASE = 0x11A7 };
+    if (c == HANGUL_T_BASE)
+        return true;
     size_t lo = 0;
     size_t hi = sizeof(unknown_to_reference) / sizeof(struct range);
     while (lo < hi) {
@@ -170,17 +177,17 @@ static enum err push_decomposed(struct pending *p, int32_t cp)
 }
 
 /* A character below U+0300 is a starter that joins nothing before it, and so
- * is one that the reference does not know: what is pending is complete then.
- * The former may combine with what follows, the latter may not. */
+ * is one that stands alone: what is pending is complete then. The former may
+ * combine with what follows, the latter may not. */
 static enum err take_char(struct pending *p, int32_t cp, const char *bytes,
                           size_t len, struct buf *out)
 {
-    bool unknown = is_unknown(cp);
+    bool alone = stands_alone(cp);
     enum err rc = OK;
-    if (cp < FIRST_NOT_TRIVIAL || unknown)
+    if (cp < FIRST_NOT_TRIVIAL || alone)
         rc = flush(p, out);
     if (rc == OK)
-        rc = unknown ? buf_append(out, bytes, len) : push_decomposed(p, cp);
+        rc = alone ? buf_append(out, bytes, len) : push_decomposed(p, cp);
     return rc;
 }
 
