@@ -405,4 +405,77 @@ static inline void toy_check_stats(struct engine *e)
     assert_true(s.prefill_tokens + s.cached_tokens <= s.prompt_tokens);
 }
 
+/* Every test gets its own toy and engine. */
+struct toy_bench {
+    struct toy toy;
+    struct engine *e;
+};
+
+static inline void toy_set_up(struct toy_bench *b, uint32_t pool_tokens,
+                              void (*change)(struct engine_options *o))
+{
+    toy_init(&b->toy);
+    struct engine_options o = toy_options(&b->toy, pool_tokens);
+    if (change)
+        change(&o);
+    b->e = toy_engine(&b->toy, &o);
+}
+
+static inline void toy_tear_down(struct toy_bench *b)
+{
+    toy_end(&b->toy, b->e);
+    toy_fini(&b->toy);
+}
+
+/* n tokens that depend on the seed only. */
+static inline void toy_prompt(int32_t *out, uint32_t n, uint64_t seed)
+{
+    struct rng r;
+    rng_seed(&r, seed);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (int32_t)rng_below(&r, TOY_END);
+}
+
+static inline struct gen *toy_ask(struct engine *e, const int32_t *prompt,
+                                  uint32_t n, uint32_t max_tokens)
+{
+    struct gen_request r = toy_request(prompt, n, max_tokens);
+    return toy_submit(e, &r);
+}
+
+/* Reads an answer to its end, compares it, and lets the request go. */
+static inline struct gen_status toy_expect(struct gen *g, const int32_t *prompt,
+                                           uint32_t n, uint32_t max_tokens)
+{
+    struct toy_answer a;
+    struct buf text = {0};
+    struct gen_status s = toy_finish(g, &text);
+    toy_answer(&a, prompt, n, max_tokens, false);
+    assert_string_equal(text.data ? text.data : "", a.text);
+    assert_int_equal(s.finish, a.finish);
+    assert_int_equal(s.completion_tokens, a.n);
+    assert_int_equal(s.prompt_tokens, n);
+    assert_true(s.cached_tokens < n);
+    buf_fini(&text);
+    gen_release(g);
+    return s;
+}
+
+static inline void toy_refusal(struct toy_bench *b, struct gen_request r,
+                               enum gen_refusal expected, enum err code,
+                               const char *part)
+{
+    struct gen *g = NULL;
+    struct errmsg m = {""};
+    enum gen_refusal why = GEN_REFUSED_NOT;
+    int32_t *tokens = r.tokens;
+    assert_int_equal(engine_submit(b->e, &r, &g, &why, &m), code);
+    assert_int_equal(why, expected);
+    assert_null(g);
+    assert_ptr_equal(r.tokens, tokens);
+    if (!strstr(m.text, part))
+        fail_msg("\"%s\" is not in: %s", part, m.text);
+    gen_request_fini(&r);
+}
+
 #endif

@@ -1,0 +1,142 @@
+/* The shared side of a request: callbacks, reading from another thread, and
+ * letting go at any moment. */
+#include "toy.h"
+
+struct listener {
+    atomic_int n_calls;
+    atomic_bool is_gone; /* the request was released: no call may come */
+    atomic_int n_late;
+};
+
+static void note(void *user)
+{
+    struct listener *l = user;
+    if (atomic_load(&l->is_gone))
+        atomic_fetch_add(&l->n_late, 1);
+    atomic_fetch_add(&l->n_calls, 1);
+}
+
+static void listen_to(struct gen_request *r, struct listener *l)
+{
+    r->notify = note;
+    r->user = l;
+}
+
+static void every_change_is_announced(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    int32_t p[20];
+    toy_set_up(&b, 1024, NULL);
+    toy_prompt(p, 20, 1);
+    struct listener l = {0};
+    struct gen_request r = toy_request(p, 20, 30);
+    r.params.ignore_eos = true;
+    listen_to(&r, &l);
+    struct gen *g = toy_submit(b.e, &r);
+    toy_wait(g, GEN_DONE);
+    toy_sleep(2000);
+    /* Started, thirty tokens. */
+    assert_true(atomic_load(&l.n_calls) >= 30);
+    gen_release(g);
+    toy_tear_down(&b);
+}
+
+static void nobody_is_called_after_letting_go(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    enum { N = 300 };
+    static struct listener l[N];
+    int32_t p[20];
+    struct rng rng;
+    rng_seed(&rng, 1);
+    memset(l, 0, sizeof(l));
+    toy_set_up(&b, 1024, NULL);
+    for (int i = 0; i < N; i++) {
+        toy_prompt(p, 20, (uint64_t)i);
+        struct gen_request r = toy_request(p, 20, 400);
+        r.params.ignore_eos = true;
+        listen_to(&r, &l[i]);
+        struct gen *g = toy_submit(b.e, &r);
+        toy_sleep((unsigned)rng_below(&rng, 1500));
+        gen_release(g);
+        atomic_store(&l[i].is_gone, true);
+    }
+    while (!engine_is_idle(b.e))
+        toy_sleep(1000);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(atomic_load(&l[i].n_late), 0);
+    toy_tear_down(&b);
+}
+
+/* The reader takes what is there at its own pace; pieces join to the answer,
+ * and after GEN_DONE there is no more. */
+static void a_slow_reader_gets_all_of_it(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    int32_t p[20];
+    toy_set_up(&b, 1024, NULL);
+    toy_prompt(p, 20, 1);
+    atomic_store(&b.toy.delay_us, 200);
+    struct gen_request r = toy_request(p, 20, 300);
+    r.params.ignore_eos = true;
+    struct gen *g = toy_submit(b.e, &r);
+    struct toy_answer a;
+    toy_answer(&a, p, 20, 300, true);
+    struct buf text = {0};
+    struct gen_status s;
+    uint32_t n_reads = 0;
+    do {
+        toy_sleep(3000);
+        assert_int_equal(gen_read(g, &text, &s), OK);
+        n_reads++;
+    } while (s.state != GEN_DONE);
+    assert_true(n_reads > 3);
+    assert_string_equal(text.data, a.text);
+    size_t len = text.len;
+    assert_int_equal(gen_read(g, &text, &s), OK);
+    assert_int_equal(text.len, len);
+    gen_release(g);
+    buf_fini(&text);
+    toy_tear_down(&b);
+}
+
+/* A text buffer with a limit stands for a host without memory. */
+static void text_that_finds_no_room_is_not_lost(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    int32_t p[20];
+    toy_set_up(&b, 1024, NULL);
+    toy_prompt(p, 20, 1);
+    struct gen_request r = toy_request(p, 20, 30);
+    r.params.ignore_eos = true;
+    struct gen *g = toy_submit(b.e, &r);
+    struct toy_answer a;
+    toy_answer(&a, p, 20, 30, true);
+    toy_wait(g, GEN_DONE);
+    struct buf text = {.max = 3};
+    struct gen_status s;
+    assert_int_not_equal(gen_read(g, &text, &s), OK);
+    assert_int_equal(text.len, 0);
+    text.max = 0;
+    assert_int_equal(gen_read(g, &text, &s), OK);
+    assert_string_equal(text.data, a.text);
+    assert_int_equal(s.state, GEN_DONE);
+    gen_release(g);
+    buf_fini(&text);
+    toy_tear_down(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_change_is_announced),
+        cmocka_unit_test(nobody_is_called_after_letting_go),
+        cmocka_unit_test(a_slow_reader_gets_all_of_it),
+        cmocka_unit_test(text_that_finds_no_room_is_not_lost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
