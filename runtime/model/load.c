@@ -212,10 +212,12 @@ static bool is_layer_tensor(const struct config *c, const char *name)
     unsigned long i = strtoul(name + 4, &end, 10);
     if (i >= c->n_layers || *end != '.')
         return false;
-    for (int k = 0; k < N_LAYER_SPECS; k++)
-        if (is_used(c, layer_specs[k].when) &&
-            strcmp(end + 1, layer_specs[k].name) == 0)
+    for (int k = 0; k < N_LAYER_SPECS; k++) {
+        char loaded[64]; /* "blk.01.x" is not it */
+        snprintf(loaded, sizeof(loaded), "blk.%lu.%s", i, layer_specs[k].name);
+        if (is_used(c, layer_specs[k].when) && strcmp(name, loaded) == 0)
             return true;
+    }
     return false;
 }
 
