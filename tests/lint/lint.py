@@ -99,7 +99,7 @@ def layer_of(name):
 
 
 def functions(name):
-    """(name, first line, last line, number of parameters) of each function:
+    """(name, first line, last line, parameters, their text) of each function:
     the house format puts its braces alone in column 0."""
     lines = blanked(read(name)).split("\n")
     start = None
@@ -119,7 +119,7 @@ def functions(name):
                     depth += (c == "(") - (c == ")")
                     params += c == "," and depth == 0
                 params = 0 if inner.strip() in ("", "void") else params
-                yield found.group(1), head + 1, i + 1, params
+                yield found.group(1), head + 1, i + 1, params, inner
             start = None
 
 
@@ -148,15 +148,19 @@ def layers(files):
 @rule
 def lengths(files):
     """Files up to 1,000 lines, functions up to 100, at most 6 parameters."""
+    # Inner functions of kernels dissolve in their loops, and the parameters
+    # of a library's callback are the library's choice.
     for f in c_files(files):
         text = read(f)
         n = text.count("\n")
         if n > 1000 and "generated" not in text[:400].lower():
             yield f"{f}: {n} lines"
-        for name, first, last, params in functions(f):
+        for name, first, last, params, inner in functions(f):
             if last - first + 1 > 100:
                 yield f"{f}:{first}: {name}() has {last - first + 1} lines"
-            if params > 6:
+            free = f.startswith("runtime/kernels/") or \
+                "struct MHD_Connection" in inner
+            if params > 6 and not free and f in sources([f]):
                 yield f"{f}:{first}: {name}() has {params} parameters"
 
 
@@ -194,7 +198,7 @@ def allocation(files):
     verbs = re.compile(r"new|load|open|init|create|start|grow|reserve|alloc|"
                        r"dup|copy|make|build|parse|read|add|append|take|"
                        r"compile|prepare|submit|set|put|push|fill|run|main|"
-                       r"clone|collect|split|merge|encode|decode|render|expand")
+                       r"clone|begin|shrink|from|collect|split|merge|encode|decode|render|expand")
     for f in sources(files, ".c"):
         if f.startswith(("base/", "config/")):
             continue
