@@ -1,0 +1,139 @@
+#include "runtime/text/jinja_value.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALLOC_STEP = 256 };
+
+enum err jinja_fail(struct jinja_run *r, const char *fmt, ...)
+{
+    char text[ERRMSG_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return err_set(r->m, ERR_INVAL, "chat template, line %u: %s", r->line,
+                   text);
+}
+
+enum err jinja_step(struct jinja_run *r, size_t n)
+{
+    if (n >= r->steps_left) {
+        r->steps_left = 0;
+        return jinja_fail(r, "the template takes too many steps");
+    }
+    r->steps_left -= n;
+    return OK;
+}
+
+enum err jinja_enter(struct jinja_run *r)
+{
+    if (r->depth >= JINJA_CALL_MAX)
+        return jinja_fail(r, "calls or values nest deeper than %d levels",
+                          (int)JINJA_CALL_MAX);
+    r->depth++;
+    return OK;
+}
+
+enum err jinja_alloc(struct jinja_run *r, void *out, size_t count, size_t size)
+{
+    void *p = arena_array(&r->arena, count, size);
+    if (p == NULL)
+        return jinja_fail(r, "the template needs more memory than %zu bytes",
+                          r->arena.limit);
+    memcpy(out, &p, sizeof(p));
+    return jinja_step(r, count * size / ALLOC_STEP);
+}
+
+/* --- The input --- */
+
+static struct jval import_number(const cJSON *n)
+{
+    /* Above this a double may stand for several integers; the parser in
+     * base/json.h keeps the digits of those. */
+    const double exact = 9007199254740992.0;
+    double d = n->valuedouble;
+    if (d != floor(d) || fabs(d) >= 9223372036854775808.0)
+        return jinja_float(d, true);
+    if (fabs(d) >= exact && n->valuestring != NULL) {
+        char *end;
+        long long i = strtoll(n->valuestring, &end, 10);
+        if (*end == '\0')
+            return jinja_int(i, true);
+    }
+    return jinja_int((int64_t)d, true);
+}
+
+static struct jval import_text(const char *s, bool is_input)
+{
+    struct jval v = jinja_text(s != NULL ? s : "");
+    v.is_input = is_input;
+    return v;
+}
+
+static enum err import_array(struct jinja_run *r, const cJSON *tree,
+                             struct jval *out)
+{
+    struct jinja_seq *seq;
+    size_t n = 0;
+    for (const cJSON *c = tree->child; c != NULL; c = c->next)
+        n++;
+    TRY(jinja_seq_new(r, n, JINJA_LIST, &seq));
+    size_t i = 0;
+    for (const cJSON *c = tree->child; c != NULL; c = c->next)
+        TRY(jinja_import(r, c, &seq->items[i++]));
+    *out = jinja_of_seq(seq, true);
+    return OK;
+}
+
+static enum err import_object(struct jinja_run *r, const cJSON *tree,
+                              struct jval *out)
+{
+    struct jinja_dict *d;
+    size_t n = 0;
+    for (const cJSON *c = tree->child; c != NULL; c = c->next)
+        n++;
+    TRY(jinja_dict_new(r, n, &d));
+    for (const cJSON *c = tree->child; c != NULL; c = c->next) {
+        struct jval key = import_text(c->string, true), value;
+        TRY(jinja_import(r, c, &value));
+        TRY(jinja_dict_put(r, d, &key, &value));
+    }
+    *out = (struct jval){.type = JINJA_DICT, .is_input = true, .dict = d};
+    return OK;
+}
+
+enum err jinja_import(struct jinja_run *r, const cJSON *tree, struct jval *out)
+{
+    switch (tree->type & 0xFF) {
+    case cJSON_False:
+    case cJSON_True:
+        *out = jinja_bool((tree->type & 0xFF) == cJSON_True);
+        out->is_input = true;
+        return OK;
+    case cJSON_NULL:
+        *out = jinja_none();
+        out->is_input = true;
+        return OK;
+    case cJSON_Number:
+        *out = import_number(tree);
+        return OK;
+    case cJSON_String:
+        *out =
+            import_text(tree->valuestring, (tree->type & JINJA_TRUSTED) == 0);
+        return OK;
+    case cJSON_Array:
+    case cJSON_Object: {
+        TRY(jinja_enter(r));
+        enum err rc = cJSON_IsArray(tree) ? import_array(r, tree, out)
+                                          : import_object(r, tree, out);
+        r->depth--;
+        return rc;
+    }
+    default:
+        return jinja_fail(r, "the input holds a value of unknown type");
+    }
+}
