@@ -91,31 +91,42 @@ static void a_cancel_ends_a_request_in_every_state(void **state)
     int32_t p[300];
     toy_set_up(&b, 1024, one_runs);
     toy_prompt(p, 300, 1);
-    atomic_store(&b.toy.delay_us, 2000);
 
-    /* Prefilling: 300 tokens are 19 steps of 2 ms; and one that waits. */
+    /* Prefilling, and one that waits, while a step is under way. */
     struct gen *first = toy_ask(b.e, p, 300, 100);
     struct gen *second = toy_ask(b.e, p, 10, 100);
-    struct gen *third = toy_ask(b.e, p, 12, 20);
-    toy_wait(first, GEN_PREFILL);
+    toy_hold(&b.toy);
     gen_cancel(second);
-    cancelled(second);
-    struct gen_status s;
-    gen_status(first, &s);
-    assert_int_equal(s.state, GEN_PREFILL);
-    int steps = atomic_load(&b.toy.n_steps);
     gen_cancel(first);
+    int steps = atomic_load(&b.toy.n_steps);
+    atomic_store(&b.toy.is_held, false);
+    cancelled(second);
     cancelled(first);
-    assert_true(atomic_load(&b.toy.n_steps) <= steps + 2);
-    toy_expect(third, p, 12, 20);
+    toy_sleep(5000);
+    assert_int_equal(atomic_load(&b.toy.n_steps), steps + 1);
+
+    /* The one that waits alone: the other goes on. */
+    atomic_store(&b.toy.is_held, true);
+    first = toy_ask(b.e, p, 300, 20);
+    second = toy_ask(b.e, p, 10, 100);
+    toy_hold(&b.toy);
+    gen_cancel(second);
+    atomic_store(&b.toy.is_held, false);
+    cancelled(second);
+    toy_expect(first, p, 300, 20);
 
     /* Streaming, with text that nobody reads. */
     struct gen_request r = toy_request(p, 5, 400);
     r.params.ignore_eos = true;
     struct gen *g = toy_submit(b.e, &r);
     toy_wait(g, GEN_DECODE);
+    toy_hold(&b.toy);
     gen_cancel(g);
+    steps = atomic_load(&b.toy.n_steps);
+    atomic_store(&b.toy.is_held, false);
     cancelled(g);
+    toy_sleep(5000);
+    assert_int_equal(atomic_load(&b.toy.n_steps), steps + 1);
 
     /* Let go of without a word, in each state. */
     for (int i = 0; i < 3; i++) {
@@ -146,15 +157,14 @@ static void a_cancelled_prompt_is_cached_as_far_as_it_came(void **state)
     int32_t p[300];
     toy_set_up(&b, 1024, one_runs);
     toy_prompt(p, 300, 1);
-    atomic_store(&b.toy.delay_us, 1000);
     struct gen *g = toy_ask(b.e, p, 300, 10);
-    while (atomic_load(&b.toy.n_steps) < 5)
-        toy_sleep(100);
+    toy_hold(&b.toy);
     gen_cancel(g);
+    atomic_store(&b.toy.is_held, false);
     cancelled(g);
-    atomic_store(&b.toy.delay_us, 0);
     struct gen_status s = toy_expect(toy_ask(b.e, p, 300, 10), p, 300, 10);
-    assert_true(s.cached_tokens >= 80 && s.cached_tokens < 299);
+    /* The step that was under way is not lost. */
+    assert_true(s.cached_tokens >= 16 && s.cached_tokens < 299);
     toy_tear_down(&b);
 }
 
@@ -256,19 +266,23 @@ static void a_long_prompt_does_not_stall_its_neighbour(void **state)
     r.params.ignore_eos = true;
     struct gen *chat = toy_submit(b.e, &r);
     toy_wait(chat, GEN_DECODE);
-    /* What a row costs is learnt from the first prompts. */
-    for (uint64_t i = 0; i < 3; i++) {
+    /* What a row costs is learnt from the first prompts. On a machine that is
+     * busy otherwise the lesson may need a repetition. */
+    uint32_t rows = UINT32_MAX;
+    for (uint64_t i = 0; i < 8 && (i < 3 || rows > 64); i++) {
         toy_prompt(p, 480, i);
+        atomic_store(&b.toy.rows_max, 0);
         struct gen *g = toy_ask(b.e, p, 480, 1);
-        if (i == 2)
-            atomic_store(&b.toy.rows_max, 0);
         toy_wait(g, GEN_DONE);
+        rows = atomic_load(&b.toy.rows_max);
         gen_release(g);
+        gen_release(chat);
+        r = toy_request(p, 5, 500);
+        r.params.ignore_eos = true;
+        chat = toy_submit(b.e, &r);
+        toy_wait(chat, GEN_DECODE);
     }
-    struct gen_status s;
-    gen_status(chat, &s);
-    assert_int_equal(s.state, GEN_DECODE);
-    assert_true(atomic_load(&b.toy.rows_max) <= 64);
+    assert_true(rows > 1 && rows <= 64);
     gen_release(chat);
     toy_tear_down(&b);
 }
@@ -299,14 +313,13 @@ static void a_shutdown_ends_what_is_left_and_leaves_it_readable(void **state)
     struct toy_bench b;
     int32_t p[10];
     toy_set_up(&b, 1024, one_runs);
-    atomic_store(&b.toy.delay_us, 1000);
+    atomic_store(&b.toy.delay_us, 5000);
     toy_prompt(p, 10, 1);
     struct gen_request r = toy_request(p, 10, 400);
     r.params.ignore_eos = true;
     struct gen *running = toy_submit(b.e, &r);
     struct gen *waiting = toy_ask(b.e, p, 9, 30);
     toy_wait(running, GEN_DECODE);
-    toy_sleep(5000);
     engine_free(b.e);
     struct gen_status s;
     struct buf text = {0};

@@ -42,6 +42,11 @@ static void every_change_is_announced(void **state)
     toy_tear_down(&b);
 }
 
+static void long_queue(struct engine_options *o)
+{
+    o->max_queue = 1000;
+}
+
 static void nobody_is_called_after_letting_go(void **state)
 {
     (void)state;
@@ -52,7 +57,7 @@ static void nobody_is_called_after_letting_go(void **state)
     struct rng rng;
     rng_seed(&rng, 1);
     memset(l, 0, sizeof(l));
-    toy_set_up(&b, 1024, NULL);
+    toy_set_up(&b, 1024, long_queue);
     for (int i = 0; i < N; i++) {
         toy_prompt(p, 20, (uint64_t)i);
         struct gen_request r = toy_request(p, 20, 400);
@@ -79,7 +84,7 @@ static void a_slow_reader_gets_all_of_it(void **state)
     int32_t p[20];
     toy_set_up(&b, 1024, NULL);
     toy_prompt(p, 20, 1);
-    atomic_store(&b.toy.delay_us, 200);
+    atomic_store(&b.toy.delay_us, 1000);
     struct gen_request r = toy_request(p, 20, 300);
     r.params.ignore_eos = true;
     struct gen *g = toy_submit(b.e, &r);

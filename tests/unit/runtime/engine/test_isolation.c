@@ -114,7 +114,7 @@ static void one_turn(struct client *c, struct toy_answer *a)
     if (rng_below(&c->rng, 8) == 0) {
         gen_release(g); /* gone without waiting */
     } else if (rng_below(&c->rng, 6) == 0) {
-        toy_sleep((unsigned)rng_below(&c->rng, 3000));
+        toy_sleep((unsigned)rng_below(&c->rng, 1000));
         gen_cancel(g);
         check(c, g, a, false);
     } else {
@@ -145,6 +145,7 @@ static void hold_conversations(uint32_t pool_tokens, uint32_t max_running,
     o.max_running = max_running;
     o.max_step_rows = max_step_rows;
     struct engine *e = toy_engine(&toy, &o);
+    atomic_store(&toy.delay_us, 50);
     for (uint64_t i = 0; i < CLIENTS; i++) {
         c[i].e = e;
         rng_seed(&c[i].rng, seed * 100 + i);
@@ -164,7 +165,7 @@ static void hold_conversations(uint32_t pool_tokens, uint32_t max_running,
     }
     assert_int_equal(wrong, 0);
     assert_true(cached > CLIENTS * TURNS / 5);
-    assert_true(cancelled > 5);
+    assert_true(cancelled > 0);
     assert_true(stopped > 20);
     while (!engine_is_idle(e))
         toy_sleep(1000);

@@ -47,6 +47,7 @@ struct toy {
     atomic_uint row_us;
     atomic_uint rows_max; /* largest step */
     atomic_bool is_held;  /* steps wait */
+    atomic_bool is_stuck; /* one does */
     /* When set, each step checks the books of this engine. */
     struct engine *_Atomic watched;
 };
@@ -176,8 +177,11 @@ static inline void toy_step(void *self, const struct model_batch *b)
     uint32_t row = 0, k = 0;
     if (atomic_load(&t->watched))
         toy_check_books(t, atomic_load(&t->watched));
-    while (atomic_load(&t->is_held))
+    while (atomic_load(&t->is_held)) {
+        atomic_store(&t->is_stuck, true);
         toy_sleep(200);
+    }
+    atomic_store(&t->is_stuck, false);
     toy_sleep(atomic_load(&t->delay_us) + b->n_rows * atomic_load(&t->row_us));
     if (b->n_rows > atomic_load(&t->rows_max))
         atomic_store(&t->rows_max, b->n_rows);
@@ -198,6 +202,14 @@ static inline void toy_step(void *self, const struct model_batch *b)
     if (k != b->n_logits || row != b->n_rows)
         atomic_fetch_add(&t->n_faults, 1);
     atomic_fetch_add(&t->n_steps, 1);
+}
+
+/* Returns when a step has begun and waits to be let go on. */
+static inline void toy_hold(struct toy *t)
+{
+    atomic_store(&t->is_held, true);
+    while (!atomic_load(&t->is_stuck))
+        toy_sleep(100);
 }
 
 static inline struct tokenizer *toy_tokenizer(void)
