@@ -6,6 +6,10 @@ purpose. Needs: pip install numpy gguf tokenizers.
 
     reference_forward.py --model M.gguf --austen r-cran-janeaustenr_*.deb
                          --out tests/golden/model/M.golden --work DIR
+                         [--windows N]
+
+--windows is how many texts get a perplexity: 20 for the default model, 3 for
+the second, whose windows take minutes each.
 
 Interrupted runs go on where they stopped (finished pieces are in --work).
 Texts: Jane Austen's novels (public domain) from the Debian package
@@ -258,6 +262,7 @@ def main():
     a = argparse.ArgumentParser()
     for name in ["--model", "--austen", "--out", "--work"]:
         a.add_argument(name, required=True)
+    a.add_argument("--windows", type=int, default=N_WINDOWS)
     a = a.parse_args()
     work = Work(a.work)
     model = Model(a.model, np.float32)
@@ -300,7 +305,7 @@ def main():
     windows = np.stack(
         [
             ids[i : i + WINDOW_TOKENS]
-            for i in at[N_PROMPTS : N_PROMPTS + N_WINDOWS]
+            for i in at[N_PROMPTS : N_PROMPTS + a.windows]
         ]
     )
     nll = np.stack(
