@@ -38,7 +38,7 @@ MALLOC   = $(if $(SAN),,-ljemalloc)
 DIRS     = $(wildcard base config cache gates merge runtime server)
 SRC      = $(filter-out server/main.c base/malloc_conf.c,$(shell find $(DIRS) -name '*.c'))
 OBJ      = $(SRC:%.c=$(BUILD)/obj/%.o)
-MAIN     = $(BUILD)/obj/server/main.o $(if $(SAN),,$(BUILD)/obj/base/malloc_conf.o)
+MAIN     = $(BUILD)/obj/server/main.o $(BUILD)/obj/bench/speed.o $(if $(SAN),,$(BUILD)/obj/base/malloc_conf.o)
 TESTS    = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(shell find tests/unit -name 'test_*.c'))
 
 # --------------------------------------------------------------- the build

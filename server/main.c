@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "base/workers.h"
+#include "bench/speed.h"
 #include "config/config.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/prompt.h"
@@ -62,6 +63,7 @@ static void print_usage(FILE *to)
     fputs("ebb serves a language model over OpenAI's HTTP API.\n\n"
           "  ebb serve [options]   start the server\n"
           "  ebb help serve        its options\n"
+          "  ebb bench [options]   tokens per second of a model here\n"
           "  ebb --version\n",
           to);
 }
@@ -367,6 +369,8 @@ int main(int argc, char **argv)
     const char *command = argv[1];
     if (strcmp(command, "serve") == 0)
         return serve(argc - 2, argv + 2);
+    if (strcmp(command, "bench") == 0)
+        return speed_main(argc - 1, argv + 1);
     if (strcmp(command, "--version") == 0) {
         puts("ebb " VERSION);
         return EXIT_SUCCESS;
