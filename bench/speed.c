@@ -80,7 +80,7 @@ static bool parse_list(const char *s, uint32_t min, uint32_t max,
     out->n = 0;
     if (strlen(s) >= sizeof(text))
         return false;
-    strcpy(text, s);
+    memcpy(text, s, strlen(s) + 1);
     for (char *word = strtok_r(text, ",", &rest); word;
          word = strtok_r(NULL, ",", &rest))
         if (out->n == LIST_MAX ||

@@ -40,6 +40,13 @@ static const struct spec layer_specs[] = {
      WITH_QK_NORM},
 };
 
+/* A load in progress. */
+struct loader {
+    struct model *m;
+    const struct gguf *g;
+    struct errmsg *e;
+};
+
 enum { N_LAYER_SPECS = sizeof(layer_specs) / sizeof(layer_specs[0]) };
 
 static uint64_t dim_of(const struct config *c, enum dim d)
@@ -85,17 +92,17 @@ static const char *show_shape(char buf[96], const struct gguf_tensor *t)
 }
 
 /* Finds a tensor and checks that it is [rows][cols]. */
-static enum err find(const struct gguf_tensor **out, const struct gguf *g,
-                     const char *name, uint64_t cols, uint64_t rows,
-                     struct errmsg *m)
+static enum err find(const struct gguf_tensor **out, const struct loader *l,
+                     const char *name, uint64_t cols, uint64_t rows)
 {
     char shape[96];
-    const struct gguf_tensor *t = gguf_tensor_find(g, name);
+    const struct gguf_tensor *t = gguf_tensor_find(l->g, name);
     if (!t)
-        return err_set(m, ERR_INVAL, "the model file has no tensor %s", name);
+        return err_set(l->e, ERR_INVAL, "the model file has no tensor %s",
+                       name);
     if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] != 1 ||
         t->dims[3] != 1)
-        return err_set(m, ERR_INVAL,
+        return err_set(l->e, ERR_INVAL,
                        "tensor %s is %s; the model's settings say %llux%llu",
                        name, show_shape(shape, t), (unsigned long long)cols,
                        (unsigned long long)rows);
@@ -110,35 +117,33 @@ static void count_tensor(struct model *m, const struct gguf_tensor *t)
 }
 
 /* A copy, since the file promises no alignment for floats. */
-static enum err load_vector(struct model *m, const float **out,
-                            const struct gguf *g, const char *name, uint64_t n,
-                            struct errmsg *e)
+static enum err load_vector(const struct loader *l, const float **out,
+                            const char *name, uint64_t n)
 {
     const struct gguf_tensor *t = NULL;
-    enum err rc = find(&t, g, name, n, 1, e);
+    enum err rc = find(&t, l, name, n, 1);
     if (rc != OK)
         return rc;
     if (t->type != DTYPE_F32)
-        return err_set(e, ERR_UNSUPPORTED, "tensor %s is %s; it must be F32",
+        return err_set(l->e, ERR_UNSUPPORTED, "tensor %s is %s; it must be F32",
                        name, dtype_name(t->type));
-    float *v = arena_alloc(&m->vectors, t->bytes);
+    float *v = arena_alloc(&l->m->vectors, t->bytes);
     if (!v)
-        return err_set(e, ERR_NOMEM, "no memory for tensor %s", name);
+        return err_set(l->e, ERR_NOMEM, "no memory for tensor %s", name);
     memcpy(v, t->data, t->bytes);
-    count_tensor(m, t);
+    count_tensor(l->m, t);
     *out = v;
     return OK;
 }
 
-static enum err load_matrix(struct model *m, struct weight *out,
-                            const struct gguf *g, const char *name,
-                            uint64_t cols, uint64_t rows, struct errmsg *e)
+static enum err load_matrix(const struct loader *l, struct weight *out,
+                            const char *name, uint64_t cols, uint64_t rows)
 {
     const struct gguf_tensor *t = NULL;
-    enum err rc = find(&t, g, name, cols, rows, e);
+    enum err rc = find(&t, l, name, cols, rows);
     if (rc != OK)
         return rc;
-    count_tensor(m, t);
+    count_tensor(l->m, t);
     *out = (struct weight){.type = t->type,
                            .rows = (int64_t)rows,
                            .cols = (int64_t)cols,
@@ -146,61 +151,67 @@ static enum err load_matrix(struct model *m, struct weight *out,
     return OK;
 }
 
-static enum err load_layer(struct model *m, uint32_t i, const struct gguf *g,
-                           struct errmsg *e)
+static enum err load_layer(const struct loader *l, uint32_t i)
 {
-    const struct config *c = &m->cfg;
+    const struct config *c = &l->m->cfg;
     enum err rc = OK;
     for (int k = 0; k < N_LAYER_SPECS && rc == OK; k++) {
         const struct spec *s = &layer_specs[k];
         char name[64];
-        void *field = (char *)&m->layer[i] + s->offset;
+        void *field = (char *)&l->m->layer[i] + s->offset;
         if (!is_used(c, s->when))
             continue;
         snprintf(name, sizeof(name), "blk.%u.%s", i, s->name);
         if (s->rows == DIM_1)
-            rc = load_vector(m, field, g, name, dim_of(c, s->cols), e);
+            rc = load_vector(l, field, name, dim_of(c, s->cols));
         else
-            rc = load_matrix(m, field, g, name, dim_of(c, s->cols),
-                             dim_of(c, s->rows), e);
+            rc = load_matrix(l, field, name, dim_of(c, s->cols),
+                             dim_of(c, s->rows));
     }
     return rc;
 }
 
-static enum err load_embedding(struct model *m, const struct gguf *g,
-                               struct errmsg *e)
+/* Frequencies are divided by them. */
+static enum err load_rope_factors(const struct loader *l)
 {
-    const struct gguf_tensor *t = gguf_tensor_find(g, "token_embd.weight");
+    struct model *m = l->m;
+    uint32_t n = m->cfg.head_dim / 2;
+    enum err rc = load_vector(l, &m->rope_factors, "rope_freqs.weight", n);
+    for (uint32_t i = 0; rc == OK && i < n; i++)
+        if (!(m->rope_factors[i] >= 1e-6f && m->rope_factors[i] <= 1e6f))
+            rc = err_set(l->e, ERR_INVAL, "rope_freqs.weight holds %g",
+                         (double)m->rope_factors[i]);
+    return rc;
+}
+
+/* What is not in a layer. The vocabulary is as large as the embedding. */
+static enum err load_globals(const struct loader *l)
+{
+    struct model *m = l->m;
+    const struct gguf_tensor *t = gguf_tensor_find(l->g, "token_embd.weight");
     uint64_t n_vocab = t ? t->dims[1] : 0, E = m->cfg.n_embd;
     size_t n_tokens = 0;
     if (n_vocab > INT32_MAX)
-        return err_set(e, ERR_INVAL, "token_embd.weight has %llu rows",
+        return err_set(l->e, ERR_INVAL, "token_embd.weight has %llu rows",
                        (unsigned long long)n_vocab);
-    if (gguf_array_info(g, "tokenizer.ggml.tokens", NULL, &n_tokens, NULL) ==
-            OK &&
-        t && n_tokens > n_vocab)
-        return err_set(e, ERR_INVAL,
+    enum err rc =
+        gguf_array_info(l->g, "tokenizer.ggml.tokens", NULL, &n_tokens, NULL);
+    if (rc == OK && t && n_tokens > n_vocab)
+        return err_set(l->e, ERR_INVAL,
                        "the vocabulary has %zu tokens, but token_embd.weight "
                        "only %llu rows",
                        n_tokens, (unsigned long long)n_vocab);
-    enum err rc =
-        load_matrix(m, &m->embd, g, "token_embd.weight", E, n_vocab, e);
+    rc = load_matrix(l, &m->embd, "token_embd.weight", E, n_vocab);
     if (rc == OK)
-        rc = load_vector(m, &m->out_norm, g, "output_norm.weight", E, e);
+        rc = load_vector(l, &m->out_norm, "output_norm.weight", E);
     if (rc != OK)
         return rc;
     m->info.n_vocab = (uint32_t)n_vocab;
     m->head = m->embd;
-    if (gguf_tensor_find(g, "output.weight"))
-        rc = load_matrix(m, &m->head, g, "output.weight", E, n_vocab, e);
-    if (rc == OK && gguf_tensor_find(g, "rope_freqs.weight"))
-        rc = load_vector(m, &m->rope_factors, g, "rope_freqs.weight",
-                         m->cfg.head_dim / 2, e);
-    for (uint32_t i = 0; rc == OK && m->rope_factors && i < m->cfg.head_dim / 2;
-         i++)
-        if (!(m->rope_factors[i] >= 1e-6f && m->rope_factors[i] <= 1e6f))
-            rc = err_set(e, ERR_INVAL, "rope_freqs.weight holds %g",
-                         (double)m->rope_factors[i]);
+    if (gguf_tensor_find(l->g, "output.weight"))
+        rc = load_matrix(l, &m->head, "output.weight", E, n_vocab);
+    if (rc == OK && gguf_tensor_find(l->g, "rope_freqs.weight"))
+        rc = load_rope_factors(l);
     return rc;
 }
 
@@ -257,9 +268,10 @@ static enum err load_tensors(struct model *m, const struct gguf *g,
     if (!m->layer)
         return err_set(e, ERR_NOMEM, "no memory for %u layers",
                        m->cfg.n_layers);
-    enum err rc = load_embedding(m, g, e);
+    struct loader l = {.m = m, .g = g, .e = e};
+    enum err rc = load_globals(&l);
     for (uint32_t i = 0; i < m->cfg.n_layers && rc == OK; i++)
-        rc = load_layer(m, i, g, e);
+        rc = load_layer(&l, i);
     return rc == OK ? refuse_other_tensors(m, g, e) : rc;
 }
 

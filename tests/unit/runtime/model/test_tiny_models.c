@@ -67,6 +67,11 @@ static void check_all(const char *table, enum kv_type kv_type, double limit)
         return;
     }
     for (int i = 0; i < N_NAMES; i++) {
+        /* Slow kernels and a long prompt: once is enough. */
+        if (ops == &ops_reference && kv_type != KV_F32 &&
+            (strcmp(names[i], "llama-gqa3-64") == 0 ||
+             strcmp(names[i], "qwen3-gqa2-128") == 0))
+            continue;
         double e = error_of(names[i], ops, kv_type, 64);
         print_message("%s, %s KV, %s: NMSE %.2g\n", table,
                       kv_type_name(kv_type), names[i], e);
