@@ -42,6 +42,12 @@ static bool open_real(struct loaded *l, const struct real *r, const char *table,
         fprintf(stderr, "SKIPPED: this CPU or OS cannot run %s\n", table);
     if (!ops || !check_model_file(path, r->file))
         return false;
+    char golden[4096];
+    snprintf(golden, sizeof(golden), "tests/golden/model/%s", r->golden);
+    if (access(golden, R_OK) != 0) {
+        fprintf(stderr, "SKIPPED: no golden file %s\n", golden);
+        return false;
+    }
     struct rig_options o = {.path = path,
                             .ops = ops,
                             .n_threads = 2,
@@ -51,8 +57,7 @@ static bool open_real(struct loaded *l, const struct real *r, const char *table,
                             .max_context = 1024,
                             .kv_bytes = 600 << 20};
     rig_open(&l->rig, &o);
-    snprintf(path, sizeof(path), "tests/golden/model/%s", r->golden);
-    golden_open(&l->golden, path);
+    golden_open(&l->golden, golden);
     return true;
 }
 
