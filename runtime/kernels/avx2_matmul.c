@@ -322,36 +322,28 @@ AVX2_INLINE void zero_sums(__m256i s[4][2])
         s[t][0] = s[t][1] = _mm256_setzero_si256();
 }
 
-AVX2_INLINE void scale_sums(int n_rows, const float *d,
-                            const struct avx2_act *a, __m256i s[4][2],
+/* Adds the sums of a part of a block, scaled, to the accumulators, and the
+ * min term where there is one. */
+AVX2_INLINE void scale_sums(int n_rows, bool has_min, const float *d,
+                            const float *m, const struct avx2_act *a,
+                            __m256i s[4][2],
                             float acc[OPS_ACT_TILE][OPS_ROW_TILE])
 {
-    __m256 d0 = _mm256_load_ps(d), d1 = _mm256_load_ps(d + 8);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        __m256 dh = _mm256_load_ps(d + 8 * h), mh = dh;
+        if (has_min)
+            mh = _mm256_load_ps(m + 8 * h);
 #pragma GCC unroll 4
-    for (int t = 0; t < n_rows; t++) {
-        __m256 dt = _mm256_set1_ps(a->d[t]);
-        __m256 f0 =
-            _mm256_fmadd_ps(_mm256_cvtepi32_ps(s[t][0]), _mm256_mul_ps(d0, dt),
-                            _mm256_load_ps(acc[t]));
-        __m256 f1 =
-            _mm256_fmadd_ps(_mm256_cvtepi32_ps(s[t][1]), _mm256_mul_ps(d1, dt),
-                            _mm256_load_ps(acc[t] + 8));
-        _mm256_store_ps(acc[t], f0);
-        _mm256_store_ps(acc[t] + 8, f1);
-    }
-}
-
-AVX2_INLINE void add_mins(int n_rows, const float *m, const struct avx2_act *a,
-                          float acc[OPS_ACT_TILE][OPS_ROW_TILE])
-{
-    __m256 m0 = _mm256_load_ps(m), m1 = _mm256_load_ps(m + 8);
-#pragma GCC unroll 4
-    for (int t = 0; t < n_rows; t++) {
-        __m256 st = _mm256_set1_ps(a->s[t]);
-        _mm256_store_ps(acc[t],
-                        _mm256_fmadd_ps(m0, st, _mm256_load_ps(acc[t])));
-        _mm256_store_ps(acc[t] + 8,
-                        _mm256_fmadd_ps(m1, st, _mm256_load_ps(acc[t] + 8)));
+        for (int t = 0; t < n_rows; t++) {
+            __m256 dt = _mm256_broadcast_ss(&a->d[t]);
+            __m256 f = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s[t][h]),
+                                       _mm256_mul_ps(dh, dt),
+                                       _mm256_load_ps(acc[t] + 8 * h));
+            if (has_min)
+                f = _mm256_fmadd_ps(mh, _mm256_broadcast_ss(&a->s[t]), f);
+            _mm256_store_ps(acc[t] + 8 * h, f);
+        }
     }
 }
 
@@ -367,13 +359,11 @@ AVX2_INLINE void chunk_times(int n_rows, bool two_parts, bool has_min,
         zero_sums(s);
         add_8_steps(n_rows, &w[0], &a[i].q[0][0], s);
         if (two_parts) {
-            scale_sums(n_rows, c->d[i][0], &a[i], s, acc);
+            scale_sums(n_rows, false, c->d[i][0], NULL, &a[i], s, acc);
             zero_sums(s);
         }
         add_8_steps(n_rows, &w[1], &a[i].q[0][16], s);
-        scale_sums(n_rows, c->d[i][two_parts], &a[i], s, acc);
-        if (has_min)
-            add_mins(n_rows, c->m[i], &a[i], acc);
+        scale_sums(n_rows, has_min, c->d[i][two_parts], c->m[i], &a[i], s, acc);
     }
 }
 
