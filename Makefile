@@ -65,7 +65,7 @@ $(BUILD)/ebb: $(MAIN) $(BUILD)/libebb.a
 $(BUILD)/tests/%: tests/unit/%.c $(BUILD)/libebb.a
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  TEST  $<")
-	$(Q)$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -lcmocka -o $@
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) $(ISA) $< $(BUILD)/libebb.a $(LIBS) -lcmocka -o $@
 
 # Programs that tests and generators run.
 $(BUILD)/tools/%: tests/tools/%.c $(BUILD)/libebb.a
@@ -103,6 +103,13 @@ bench: all ## tokens per second by prompt length and batch, for MODEL, with ARGS
 	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && \
 	    $(BUILD)/ebb bench --model "$$model" $(ARGS)
 
+# One kernel at a time, on one thread: for whoever tunes them.
+$(BUILD)/bench/%: bench/%.c $(BUILD)/libebb.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -o $@
+bench-kernels: $(BUILD)/bench/kernels
+	$(Q)$<
+
 # Fuzzing: `make fuzz` runs every tests/fuzz/fuzz_*.c for FUZZ_SECONDS on its
 # corpus. Finds land in $(FUZZ_DIR); seeds are only read.
 FUZZ_SECONDS ?= 60
@@ -130,6 +137,6 @@ help: ## this list
 	    while IFS="$$(printf '\t')" read -r name text; do \
 	        printf '  make %-7s %s\n' "$$name" "$$text"; done
 
--include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d)
+-include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d) $(BUILD)/bench/kernels.d
 .DELETE_ON_ERROR:
-.PHONY: all setup run test unit unit-build lint docs bench fuzz fuzz-build clean help force
+.PHONY: all setup run test unit unit-build lint docs bench bench-kernels fuzz fuzz-build clean help force

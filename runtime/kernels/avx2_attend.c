@@ -20,7 +20,7 @@
  * one chain over the entries, entries that a row does not see take no part.
  */
 
-enum { DIRECT_ROWS = 4, LANES = 8, STATE_EXTRA = 8 };
+enum { DIRECT_ROWS = 12, LANES = 8, STATE_EXTRA = 8 };
 
 struct scratch {
     float *q;      /* [rows][d], multiplied by the scale */

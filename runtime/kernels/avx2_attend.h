@@ -6,9 +6,9 @@
  * int8 keys and values are used as plain integers: their scales are applied
  * to scores and weights by the caller.
  *
- * While a block is worked on, the next one is fetched into the cache, a line
- * in every turn of the inner loops: units lie anywhere in memory, where the
- * processor's own prefetching does not find them.
+ * While a block is worked on, the next one is fetched into the cache a few
+ * lines at a time: units lie anywhere in memory, where the processor's own
+ * prefetching does not find them.
  *
  * Threads: any, on disjoint outputs; no state.
  */
@@ -70,16 +70,26 @@ ATTEND_INLINE void attend_fetch(const uint8_t *p)
     _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
-/* n stored elements (a multiple of 8) to floats, fetching next meanwhile. */
+/* n stored elements (a multiple of 8) to floats. */
 ATTEND_INLINE void attend_convert(enum kv_type type, const uint8_t *from,
-                                  const uint8_t *next, uint32_t n, float *to)
+                                  uint32_t n, float *to)
 {
     uint32_t size = attend_bytes(type);
-    for (uint32_t i = 0; i < n; i += 8) {
-        if (i * size % KV_ALIGN == 0)
-            attend_fetch(next + i * size);
+    for (uint32_t i = 0; i < n; i += 8)
         _mm256_storeu_ps(to + i, attend_load(type, from + i * size));
-    }
+}
+
+/* Part i of n of the lines of all next units, each unit_bytes long: fetching
+ * is spread over the groups of rows, since a burst would only wait for
+ * memory. */
+ATTEND_INLINE void attend_fetch_part(const uint8_t *const *next, int n_units,
+                                     uint32_t unit_bytes, uint32_t i,
+                                     uint32_t n)
+{
+    uint32_t lines = unit_bytes / KV_ALIGN, all = lines * (uint32_t)n_units;
+    uint32_t to = all * (i + 1) / n;
+    for (uint32_t line = all * i / n; line < to; line++)
+        attend_fetch(next[line / lines] + line % lines * KV_ALIGN);
 }
 
 #endif

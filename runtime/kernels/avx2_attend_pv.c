@@ -98,54 +98,61 @@ ATTEND_INLINE void pv_one_group(enum kv_type type, int n_rows,
         pv_columns(type, 1, 8, p);
 }
 
-/* Groups of up to four rows. What all of a group see is added together; a
- * row that sees more then goes on alone. */
-ATTEND_INLINE void pv_rows(enum kv_type type, const uint8_t *const *v,
-                           const uint8_t *const *next, uint32_t d,
-                           const struct attend_rows *rows)
+/* Rows r .. r + 3 of all, or up to the last. What all of them see is added
+ * together; a row that sees more then goes on alone. */
+ATTEND_INLINE void pv_group(enum kv_type type, const uint8_t *const *v,
+                            const uint8_t *const *next, uint32_t d,
+                            const struct attend_rows *rows, int r)
 {
-    for (int r = 0; r < rows->n; r += ROWS) {
-        int n = rows->n - r < ROWS ? rows->n - r : ROWS;
-        int common = rows->seen[r];
-        struct part p = {.v = v,
-                         .next = next,
-                         .d = d,
-                         .e1 = common,
-                         .weight = rows->weight + r * KV_BLOCK,
-                         .fade = rows->fade + r,
-                         .state = rows->state + r * rows->stride,
-                         .stride = rows->stride};
-        pv_one_group(type, n, &p);
-        for (int i = r + 1; i < r + n; i++) {
-            if (rows->seen[i] == common)
-                continue;
-            p.next = NULL;
-            p.e0 = common;
-            p.e1 = rows->seen[i];
-            p.weight = rows->weight + i * KV_BLOCK;
-            p.fade = NULL;
-            p.state = rows->state + i * rows->stride;
-            pv_one_group(type, 1, &p);
-        }
+    int n = rows->n - r < ROWS ? rows->n - r : ROWS;
+    int common = rows->seen[r];
+    struct part p = {.v = v,
+                     .next = next,
+                     .d = d,
+                     .e1 = common,
+                     .weight = rows->weight + r * KV_BLOCK,
+                     .fade = rows->fade + r,
+                     .state = rows->state + r * rows->stride,
+                     .stride = rows->stride};
+    pv_one_group(type, n, &p);
+    for (int i = r + 1; i < r + n; i++) {
+        if (rows->seen[i] == common)
+            continue;
+        p.next = NULL;
+        p.e0 = common;
+        p.e1 = rows->seen[i];
+        p.weight = rows->weight + i * KV_BLOCK;
+        p.fade = NULL;
+        p.state = rows->state + i * rows->stride;
+        pv_one_group(type, 1, &p);
     }
+}
+
+/* Straight from the stored form. */
+ATTEND_INLINE void pv_direct(enum kv_type type, const uint8_t *const *v,
+                             const uint8_t *const *next, uint32_t d,
+                             const struct attend_rows *rows)
+{
+    for (int r = 0; r < rows->n; r += ROWS)
+        pv_group(type, v, r == 0 ? next : NULL, d, rows, r);
 }
 
 static void pv_f16(const uint8_t *const *v, const uint8_t *const *next,
                    uint32_t d, const struct attend_rows *rows)
 {
-    pv_rows(KV_F16, v, next, d, rows);
+    pv_direct(KV_F16, v, next, d, rows);
 }
 
 static void pv_q8(const uint8_t *const *v, const uint8_t *const *next,
                   uint32_t d, const struct attend_rows *rows)
 {
-    pv_rows(KV_Q8_0, v, next, d, rows);
+    pv_direct(KV_Q8_0, v, next, d, rows);
 }
 
 static void pv_f32(const uint8_t *const *v, const uint8_t *const *next,
                    uint32_t d, const struct attend_rows *rows)
 {
-    pv_rows(KV_F32, v, next, d, rows);
+    pv_direct(KV_F32, v, next, d, rows);
 }
 
 static void pv_converted(const struct attend_block *b, const uint8_t *const *v,
@@ -157,12 +164,17 @@ static void pv_converted(const struct attend_block *b, const uint8_t *const *v,
     for (int u = 0; u < b->n_units; u++) {
         float *to = b->kv + (uint32_t)u * n;
         if (b->layout->type == KV_F16)
-            attend_convert(KV_F16, v[u], next[u], n, to);
+            attend_convert(KV_F16, v[u], n, to);
         else
-            attend_convert(KV_Q8_0, v[u], next[u], n, to);
+            attend_convert(KV_Q8_0, v[u], n, to);
         converted[u] = (const uint8_t *)to;
     }
-    pv_f32(converted, NULL, d, rows);
+    int n_groups = (rows->n + ROWS - 1) / ROWS;
+    for (int g = 0; g < n_groups; g++) {
+        attend_fetch_part(next, b->n_units, n * b->layout->elem_bytes,
+                          (uint32_t)g, (uint32_t)n_groups);
+        pv_group(KV_F32, converted, NULL, d, rows, g * ROWS);
+    }
 }
 
 void avx2_attend_pv(const struct attend_block *b, const struct attend_rows *r)

@@ -69,17 +69,19 @@ ATTEND_INLINE void qk_units(enum kv_type type, int n_rows, int at_once,
            score + u * KV_UNIT);
 }
 
-ATTEND_INLINE void qk_rows(enum kv_type type, const uint8_t *const *k,
-                           const uint8_t *const *next, int n_units,
-                           const float *q, int n_rows, uint32_t d, float *score)
+/* n_rows is 1 to ROWS. */
+ATTEND_INLINE void qk_group(enum kv_type type, const uint8_t *const *k,
+                            const uint8_t *const *next, int n_units,
+                            const float *q, int n_rows, uint32_t d,
+                            float *score)
 {
-    for (; n_rows >= 4; n_rows -= 4, q += 4 * d, score += 4 * KV_BLOCK)
+    if (n_rows == 4)
         qk_units(type, 4, 1, k, next, n_units, q, d, score);
-    if (n_rows == 3)
+    else if (n_rows == 3)
         qk_units(type, 3, 2, k, next, n_units, q, d, score);
     else if (n_rows == 2)
         qk_units(type, 2, 2, k, next, n_units, q, d, score);
-    else if (n_rows == 1)
+    else
         qk_units(type, 1, 4, k, next, n_units, q, d, score);
 }
 
@@ -88,7 +90,11 @@ ATTEND_INLINE void qk_direct(enum kv_type type, const struct attend_block *b,
                              const uint8_t *const *next, const float *q,
                              int n_rows, float *score)
 {
-    qk_rows(type, k, next, b->n_units, q, n_rows, b->layout->head_dim, score);
+    uint32_t d = b->layout->head_dim;
+    for (int r = 0; r < n_rows; r += ROWS)
+        qk_group(type, k, r == 0 ? next : NULL, b->n_units, q + (uint32_t)r * d,
+                 n_rows - r < ROWS ? n_rows - r : ROWS, d,
+                 score + r * KV_BLOCK);
 }
 
 static void qk_f16(const struct attend_block *b, const uint8_t *const *k,
@@ -122,12 +128,20 @@ static void qk_converted(const struct attend_block *b, const uint8_t *const *k,
     for (int u = 0; u < b->n_units; u++) {
         float *to = b->kv + (uint32_t)u * n;
         if (b->layout->type == KV_F16)
-            attend_convert(KV_F16, k[u], next[u], n, to);
+            attend_convert(KV_F16, k[u], n, to);
         else
-            attend_convert(KV_Q8_0, k[u], next[u], n, to);
+            attend_convert(KV_Q8_0, k[u], n, to);
         converted[u] = (const uint8_t *)to;
     }
-    qk_rows(KV_F32, converted, NULL, b->n_units, q, n_rows, d, score);
+    int n_groups = (n_rows + ROWS - 1) / ROWS;
+    for (int g = 0; g < n_groups; g++) {
+        int left = n_rows - g * ROWS;
+        attend_fetch_part(next, b->n_units, n * b->layout->elem_bytes,
+                          (uint32_t)g, (uint32_t)n_groups);
+        qk_group(KV_F32, converted, NULL, b->n_units,
+                 q + (uint32_t)(g * ROWS) * d, left < ROWS ? left : ROWS, d,
+                 score + g * ROWS * KV_BLOCK);
+    }
 }
 
 void avx2_attend_qk(const struct attend_block *b, const float *q, int n_rows,
