@@ -107,7 +107,7 @@ bench: all ## tokens per second by prompt length and batch, for MODEL, with ARGS
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libebb.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -o $@
-bench-kernels: $(BUILD)/bench/kernels
+bench-kernels bench-units: bench-%: $(BUILD)/bench/%
 	$(Q)$<
 
 # Fuzzing: `make fuzz` runs every tests/fuzz/fuzz_*.c for FUZZ_SECONDS on its
@@ -137,6 +137,6 @@ help: ## this list
 	    while IFS="$$(printf '\t')" read -r name text; do \
 	        printf '  make %-7s %s\n' "$$name" "$$text"; done
 
--include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d) $(BUILD)/bench/kernels.d
+-include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d) $(wildcard $(BUILD)/bench/*.d)
 .DELETE_ON_ERROR:
-.PHONY: all setup run test unit unit-build lint docs bench bench-kernels fuzz fuzz-build clean help force
+.PHONY: all setup run test unit unit-build lint docs bench bench-kernels bench-units fuzz fuzz-build clean help force
