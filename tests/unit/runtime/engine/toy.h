@@ -41,6 +41,7 @@ enum {
 
 struct toy {
     struct tokenizer *tokenizer;
+    struct workers *workers;
     atomic_int n_steps;
     atomic_int n_faults;  /* entries that are not where they belong */
     atomic_uint delay_us; /* of each step, and per row */
@@ -245,11 +246,13 @@ static inline void toy_init(struct toy *t)
 {
     memset(t, 0, sizeof(*t));
     t->tokenizer = toy_tokenizer();
+    assert_int_equal(workers_new(&t->workers, 3, NULL), OK);
 }
 
 static inline void toy_fini(struct toy *t)
 {
     tokenizer_free(t->tokenizer);
+    workers_free(t->workers);
 }
 
 static inline uint64_t toy_unit_bytes(void)
@@ -264,6 +267,7 @@ static inline struct engine_options toy_options(const struct toy *t,
 {
     return (struct engine_options){
         .tokenizer = t->tokenizer,
+        .workers = t->workers,
         .kv_bytes = toy_unit_bytes() * TOY_LISTS * (pool_tokens / KV_UNIT),
         .kv_type = KV_F32,
         .max_context = 512,
