@@ -37,10 +37,19 @@ static void low_codes(const uint8_t *q, uint8_t code[AVX2_COLS])
     }
 }
 
+/* Bit i of the 32 at h becomes bit 4 of code i. */
 static void add_fifth_bits(const uint8_t *h, uint8_t code[AVX2_COLS])
 {
-    for (int i = 0; i < AVX2_COLS; i++)
-        code[i] |= (uint8_t)(((h[i / 8] >> (i % 8)) & 1) << 4);
+    const __m256i byte_of = _mm256_setr_epi64x(
+        0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit_of = _mm256_set1_epi64x((int64_t)0x8040201008040201);
+    int32_t bits;
+    memcpy(&bits, h, sizeof(bits));
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte_of);
+    v = _mm256_cmpeq_epi8(_mm256_and_si256(v, bit_of), bit_of);
+    v = _mm256_and_si256(v, _mm256_set1_epi8(16));
+    __m256i *c = (__m256i *)code;
+    _mm256_storeu_si256(c, _mm256_or_si256(_mm256_loadu_si256(c), v));
 }
 
 /* One row of a type whose blocks have 32 elements. */
@@ -80,12 +89,13 @@ static void gather_k(enum dtype type, const uint8_t *b, int j, int row,
     quant_k_scale(b + 4, (unsigned)j, &out->scale[0][row], &out->scale[1][row]);
     const uint8_t *h = b + 16, *q = type == DTYPE_Q5_K ? b + 48 : b + 16;
     q += 32 * (j / 2);
-    for (int i = 0; i < AVX2_COLS; i++) {
-        uint8_t n = j % 2 == 0 ? q[i] & 15 : q[i] >> 4;
-        if (type == DTYPE_Q5_K)
-            n |= (uint8_t)(((h[i] >> j) & 1) << 4);
-        out->code[row][i] = n;
-    }
+    int low = 4 * (j % 2);
+    uint8_t *code = out->code[row];
+    for (int i = 0; i < AVX2_COLS; i++)
+        code[i] = (q[i] >> low) & 15;
+    if (type == DTYPE_Q5_K)
+        for (int i = 0; i < AVX2_COLS; i++)
+            code[i] |= (uint8_t)(((h[i] >> j) & 1) << 4);
 }
 
 /* One row of part j (0..7) of a Q6_K block. */
@@ -97,10 +107,10 @@ static void gather_6k(const uint8_t *b, int j, int row, struct gathered *out)
     memcpy(out->d[row], b + 208, 2);
     out->scale[0][row] = b[192 + 2 * j];
     out->scale[1][row] = b[192 + 2 * j + 1];
-    for (int i = 0; i < AVX2_COLS; i++) {
-        uint8_t low = quarter < 2 ? l[i] & 15 : l[i] >> 4;
-        out->code[row][i] = (uint8_t)(low | ((h[i] >> (2 * quarter)) & 3) << 4);
-    }
+    int low = quarter < 2 ? 0 : 4, high = 2 * quarter;
+    uint8_t *code = out->code[row];
+    for (int i = 0; i < AVX2_COLS; i++)
+        code[i] = (uint8_t)(((l[i] >> low) & 15) | ((h[i] >> high) & 3) << 4);
 }
 
 /* Block i of row `row` of the matrix, as row r of the tile. */
@@ -140,18 +150,33 @@ static void write_low_bits(const struct gathered *g, uint8_t *to)
     }
 }
 
+/* The even bits of x, side by side. */
+static uint32_t even_bits(uint32_t x)
+{
+    x &= 0x55555555;
+    x = (x | x >> 1) & 0x33333333;
+    x = (x | x >> 2) & 0x0f0f0f0f;
+    x = (x | x >> 4) & 0x00ff00ff;
+    return (x | x >> 8) & 0xffff;
+}
+
+/* Of 16 bits in groups of four, the lower two of each, side by side. */
+static uint8_t lower_pairs(uint32_t x)
+{
+    return (uint8_t)((x & 0x03) | (x >> 2 & 0x0c) | (x >> 4 & 0x30) |
+                     (x >> 6 & 0xc0));
+}
+
 static void write_fifth_bits(const struct gathered *g, uint8_t *to)
 {
     for (int r = 0; r < OPS_ROW_TILE; r++) {
-        for (int p = 0; p < 2; p++) {
-            for (int x = 0; x < 2; x++, to++) {
-                *to = 0;
-                for (int bit = 0; bit < 8; bit++) {
-                    int step = 4 * (bit / 2) + 2 * x + bit % 2;
-                    int high = g->code[r][2 * step + p] >> 4 & 1;
-                    *to |= (uint8_t)(high << bit);
-                }
-            }
+        /* Bit 4 of each byte to bit 7, and these to one bit a column. */
+        __m256i c = _mm256_slli_epi16(avx2_load(g->code[r]), 3);
+        uint32_t columns = (uint32_t)_mm256_movemask_epi8(c);
+        for (int p = 0; p < 2; p++, to += 2) {
+            uint32_t steps = even_bits(columns >> p);
+            to[0] = lower_pairs(steps);
+            to[1] = lower_pairs(steps >> 2);
         }
     }
 }
@@ -163,11 +188,10 @@ static void write_bits_5_and_6(const struct gathered *g, uint8_t *to)
             for (int lane = 0; lane < 16; lane++) {
                 const uint8_t *c = g->code[8 * half + lane / 2] + lane % 2;
                 for (int x = 0; x < 2; x++, to++) {
-                    *to = 0;
-                    for (int f = 0; f < 4; f++) {
-                        int step = 4 * (2 * i + f / 2) + 2 * x + f % 2;
-                        *to |= (uint8_t)((c[2 * step] >> 4 & 3) << (2 * f));
-                    }
+                    /* The first of the steps of lines 2i and 2i + 1. */
+                    const uint8_t *a = c + 2 * (8 * i + 2 * x), *b = a + 8;
+                    *to = (uint8_t)(a[0] >> 4 | (a[2] >> 4) << 2 |
+                                    (b[0] >> 4) << 4 | (b[2] >> 4) << 6);
                 }
             }
         }
