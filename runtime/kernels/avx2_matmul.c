@@ -12,13 +12,16 @@
  *     acc = fma(sum, d_weight * d_activation, acc)
  *     acc = fma(m_weight, s_activation, acc)          (types with a min)
  *
- * The two ways below, one activation row straight from the packed codes and
- * many rows from codes unpacked to 16 bits, differ only in how they come to
- * the exact integers, so they give the same bits. */
+ * The two ways below, one or two activation rows straight from the packed
+ * codes and many rows from codes unpacked to 16 bits, differ only in how they
+ * come to the exact integers, so they give the same bits. */
 
-/* The integer sums of steps 4 * j0 .. 4 * j1 - 1 of a block for 16 rows. */
+/* Activation rows of one call of the first way. */
+enum { FEW = 2 };
+
+/* Integer sums of 16 rows, by half, for each activation row. */
 struct sums {
-    __m256i half[2];
+    __m256i row[FEW][2];
 };
 
 AVX2_INLINE __m256i pair_of(const int16_t *q)
@@ -28,92 +31,115 @@ AVX2_INLINE __m256i pair_of(const int16_t *q)
     return _mm256_set1_epi32(pair);
 }
 
-AVX2_INLINE void add_line(enum dtype type, const uint8_t *block, int j,
-                          const int16_t *q, struct sums *s)
+/* s += w x, one after the other: GCC else computes many products first, as
+ * integer sums may be regrouped, and runs out of registers. */
+AVX2_INLINE void add_product(__m256i *s, __m256i w, __m256i x)
 {
-    struct avx2_quad a = avx2_codes(type, block, j, 0);
-    struct avx2_quad b = avx2_codes(type, block, j, 1);
+    *s = _mm256_add_epi32(*s, _mm256_madd_epi16(w, x));
+    __asm__("" : "+x"(*s));
+}
+
+/* Line j (0..3) of a block times n activation rows. */
+AVX2_INLINE void add_line(enum dtype type, int n, const uint8_t *block, int j,
+                          const struct avx2_act *a, struct sums *s)
+{
+    struct avx2_quad c0 = avx2_codes(type, block, j, 0);
+    struct avx2_quad c1 = avx2_codes(type, block, j, 1);
 #pragma GCC unroll 4
-    for (int n = 0; n < 4; n++) {
-        __m256i x = pair_of(q + 2 * (4 * j + n));
-        s->half[0] =
-            _mm256_add_epi32(s->half[0], _mm256_madd_epi16(a.step[n], x));
-        s->half[1] =
-            _mm256_add_epi32(s->half[1], _mm256_madd_epi16(b.step[n], x));
+    for (int i = 0; i < 4; i++) {
+#pragma GCC unroll 2
+        for (int t = 0; t < n; t++) {
+            __m256i x = pair_of(&a->q[t][2 * (4 * j + i)]);
+            add_product(&s->row[t][0], c0.step[i], x);
+            add_product(&s->row[t][1], c1.step[i], x);
+        }
     }
 }
 
 /* The offset of the codes is taken off all at once: sum of (code - offset)
- * q = sum of code q - offset * sum of q. */
-AVX2_INLINE struct sums without_offset(int32_t offset, int32_t sum)
+ * q = sum of code q - offset * sum of q. from, to: the parts of the block
+ * (16 columns each) that are summed. */
+AVX2_INLINE struct sums start_sums(int n, int32_t offset,
+                                   const struct avx2_act *a, int from, int to)
 {
-    __m256i start = _mm256_set1_epi32(-offset * sum);
-    return (struct sums){{start, start}};
+    struct sums s;
+#pragma GCC unroll 2
+    for (int t = 0; t < n; t++) {
+        int32_t sum = 0;
+        for (int i = from; i < to && offset != 0; i++)
+            sum += a->sum[i][t];
+        s.row[t][0] = s.row[t][1] = _mm256_set1_epi32(-offset * sum);
+    }
+    return s;
 }
 
-AVX2_INLINE void add_scaled(enum dtype type, const uint8_t *head,
-                            const uint8_t *block, int part, struct sums s,
-                            float d, __m256 acc[2])
+AVX2_INLINE void add_scaled(enum dtype type, int n, const uint8_t *head,
+                            const uint8_t *block, int part,
+                            const struct avx2_act *a, const struct sums *s,
+                            __m256 acc[FEW][2])
 {
-    __m256 dt = _mm256_set1_ps(d);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
-        __m256 scale =
-            _mm256_mul_ps(avx2_scale(type, head, block, h, part), dt);
-        acc[h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s.half[h]), scale, acc[h]);
+        __m256 d = avx2_scale(type, head, block, h, part);
+#pragma GCC unroll 2
+        for (int t = 0; t < n; t++) {
+            __m256 scale = _mm256_mul_ps(d, _mm256_broadcast_ss(&a->d[t]));
+            acc[t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s->row[t][h]), scale,
+                                        acc[t][h]);
+        }
     }
 }
 
-AVX2_INLINE void add_block(enum dtype type, const uint8_t *head,
+AVX2_INLINE void add_block(enum dtype type, int n, const uint8_t *head,
                            const uint8_t *block, const struct avx2_act *a,
-                           int t, __m256 acc[2])
+                           __m256 acc[FEW][2])
 {
     struct avx2_format f = avx2_format(type);
-    const int16_t *q = a->q[t];
-    if (type == DTYPE_Q6_K) {
-        struct sums s = without_offset(f.offset, a->sum[0][t]);
-        add_line(type, block, 0, q, &s);
-        add_line(type, block, 1, q, &s);
-        add_scaled(type, head, block, 0, s, a->d[t], acc);
-        s = without_offset(f.offset, a->sum[1][t]);
-        add_line(type, block, 2, q, &s);
-        add_line(type, block, 3, q, &s);
-        add_scaled(type, head, block, 1, s, a->d[t], acc);
-        return;
+    bool two_parts = type == DTYPE_Q6_K;
+    struct sums s = start_sums(n, f.offset, a, 0, two_parts ? 1 : 2);
+    add_line(type, n, block, 0, a, &s);
+    add_line(type, n, block, 1, a, &s);
+    if (two_parts) {
+        add_scaled(type, n, head, block, 0, a, &s, acc);
+        s = start_sums(n, f.offset, a, 1, 2);
     }
-    struct sums s = without_offset(
-        f.offset, f.offset != 0 ? a->sum[0][t] + a->sum[1][t] : 0);
-    add_line(type, block, 0, q, &s);
-    add_line(type, block, 1, q, &s);
-    add_line(type, block, 2, q, &s);
-    add_line(type, block, 3, q, &s);
-    add_scaled(type, head, block, 0, s, a->d[t], acc);
-    if (f.m != 0) {
-        __m256 st = _mm256_set1_ps(a->s[t]);
-        for (int h = 0; h < 2; h++)
-            acc[h] =
-                _mm256_fmadd_ps(avx2_min(type, head, block, h), st, acc[h]);
+    add_line(type, n, block, 2, a, &s);
+    add_line(type, n, block, 3, a, &s);
+    add_scaled(type, n, head, block, two_parts, a, &s, acc);
+    if (f.m == 0)
+        return;
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        __m256 m = avx2_min(type, head, block, h);
+#pragma GCC unroll 2
+        for (int t = 0; t < n; t++)
+            acc[t][h] =
+                _mm256_fmadd_ps(m, _mm256_broadcast_ss(&a->s[t]), acc[t][h]);
     }
 }
 
-/* One row tile times one activation row: y[0..15]. */
-AVX2_INLINE void tile_one(enum dtype type, const uint8_t *w,
-                          const struct avx2_act *a, int64_t n_blocks, int t,
-                          float *y)
+/* One row tile times n activation rows. */
+AVX2_INLINE void tile_few(enum dtype type, int n, const uint8_t *w,
+                          const struct avx2_act *a, int64_t n_blocks,
+                          float y[FEW][OPS_ROW_TILE])
 {
     struct avx2_format f = avx2_format(type);
-    __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    __m256 acc[FEW][2];
+    for (int t = 0; t < n; t++)
+        acc[t][0] = acc[t][1] = _mm256_setzero_ps();
     const uint8_t *head = w;
     for (int64_t i = 0; i < n_blocks; i++) {
         if (f.head_bytes != 0 && i % AVX2_SUPER == 0) {
             head = w;
             w += f.head_bytes;
         }
-        add_block(type, head, w, &a[i], t, acc);
+        add_block(type, n, head, w, &a[i], acc);
         w += f.block_bytes;
     }
-    _mm256_storeu_ps(y, acc[0]);
-    _mm256_storeu_ps(y + 8, acc[1]);
+    for (int t = 0; t < n; t++) {
+        _mm256_storeu_ps(y[t], acc[t][0]);
+        _mm256_storeu_ps(y[t] + 8, acc[t][1]);
+    }
 }
 
 /* Weights of up to AVX2_SUPER blocks of a row tile, unpacked: one such chunk
@@ -175,10 +201,15 @@ AVX2_INLINE const uint8_t *unpack(enum dtype type, const uint8_t *w,
     X(Q6_K)
 
 #define DEFINE(T)                                                              \
-    static void tile_one_##T(const uint8_t *w, const struct avx2_act *a,       \
-                             int64_t n_blocks, int t, float *y)                \
+    static void tile_1_##T(const uint8_t *w, const struct avx2_act *a,         \
+                           int64_t n_blocks, float y[FEW][OPS_ROW_TILE])       \
     {                                                                          \
-        tile_one(DTYPE_##T, w, a, n_blocks, t, y);                             \
+        tile_few(DTYPE_##T, 1, w, a, n_blocks, y);                             \
+    }                                                                          \
+    static void tile_2_##T(const uint8_t *w, const struct avx2_act *a,         \
+                           int64_t n_blocks, float y[FEW][OPS_ROW_TILE])       \
+    {                                                                          \
+        tile_few(DTYPE_##T, 2, w, a, n_blocks, y);                             \
     }                                                                          \
     static const uint8_t *unpack_##T(const uint8_t *w, int n_blocks,           \
                                      struct chunk *c)                          \
@@ -187,17 +218,17 @@ AVX2_INLINE const uint8_t *unpack(enum dtype type, const uint8_t *w,
     }
 FOR_EACH_TYPE(DEFINE)
 
-typedef void (*tile_one_fn)(const uint8_t *w, const struct avx2_act *a,
-                            int64_t n_blocks, int t, float *y);
+typedef void (*tile_few_fn)(const uint8_t *w, const struct avx2_act *a,
+                            int64_t n_blocks, float y[FEW][OPS_ROW_TILE]);
 typedef const uint8_t *(*unpack_fn)(const uint8_t *w, int n_blocks,
                                     struct chunk *c);
 
-static tile_one_fn tile_one_of(enum dtype type)
+static tile_few_fn tile_few_of(enum dtype type, int64_t n)
 {
     switch (type) {
 #define CASE(T)                                                                \
     case DTYPE_##T:                                                            \
-        return tile_one_##T;
+        return n == 1 ? tile_1_##T : tile_2_##T;
         FOR_EACH_TYPE(CASE)
 #undef CASE
     default:
@@ -229,17 +260,18 @@ static void put_rows(float *y, const float *tile, int64_t n)
     }
 }
 
-void avx2_matmul_one(const struct weight *w, const struct acts *a, int64_t row0,
-                     int64_t row1, float *y)
+void avx2_matmul_few(const struct weight *w, const struct acts *a, int64_t row0,
+                     int64_t row1, float *y, int64_t ldy)
 {
     uint64_t tile_bytes = avx2_tile_bytes(w->type, w->cols);
-    tile_one_fn f = tile_one_of(w->type);
+    tile_few_fn f = tile_few_of(w->type, a->n);
     const uint8_t *tile = (const uint8_t *)w->packed +
                           (uint64_t)(row0 / OPS_ROW_TILE) * tile_bytes;
     for (int64_t r = row0; r < row1; r += OPS_ROW_TILE, tile += tile_bytes) {
-        float out[OPS_ROW_TILE];
-        f(tile, a->packed, w->cols / AVX2_COLS, 0, out);
-        put_rows(y + r, out, row1 - r);
+        float out[FEW][OPS_ROW_TILE];
+        f(tile, a->packed, w->cols / AVX2_COLS, out);
+        for (int64_t t = 0; t < a->n; t++)
+            put_rows(y + t * ldy + r, out[t], row1 - r);
     }
 }
 
@@ -450,8 +482,8 @@ void avx2_matmul(const struct weight *w, const struct acts *a, int64_t row0,
 {
     if (w->packed == NULL)
         avx2_matmul_float(w, a, row0, row1, y, ldy);
-    else if (a->n == 1)
-        avx2_matmul_one(w, a, row0, row1, y);
+    else if (a->n <= FEW)
+        avx2_matmul_few(w, a, row0, row1, y, ldy);
     else
         avx2_matmul_many(w, a, row0, row1, y, ldy);
 }
