@@ -20,7 +20,7 @@ void avx2_act_pack(const struct acts *a, int64_t row0, int64_t row1);
 void avx2_matmul(const struct weight *w, const struct acts *a, int64_t row0,
                  int64_t row1, float *y, int64_t ldy);
 
-/* The parts of avx2_matmul: one or two activation rows, more, and weights of
+/* The parts of avx2_matmul: few activation rows, more, and weights of
  * floating point. A row gets the same bits in the first two. */
 void avx2_matmul_few(const struct weight *w, const struct acts *a, int64_t row0,
                      int64_t row1, float *y, int64_t ldy);

@@ -12,12 +12,18 @@
  *     acc = fma(sum, d_weight * d_activation, acc)
  *     acc = fma(m_weight, s_activation, acc)          (types with a min)
  *
- * The two ways below, one or two activation rows straight from the packed
- * codes and many rows from codes unpacked to 16 bits, differ only in how they
+ * The two ways below, few activation rows straight from the packed codes
+ * and many rows from codes unpacked to 16 bits, differ only in how they
  * come to the exact integers, so they give the same bits. */
 
-/* Activation rows of one call of the first way. */
-enum { FEW = 2 };
+enum {
+    FEW = 2, /* activation rows of one pass of the first way */
+    /* So many rows are done by passes of it; with more, unpacking pays. It
+     * pays earlier for codes of 5 and 6 bits, which cost more to put
+     * together. */
+    FEW_MAX = 6,
+    FEW_MAX_HIGH_BITS = 3
+};
 
 /* Integer sums of 16 rows, by half, for each activation row. */
 struct sums {
@@ -39,9 +45,9 @@ AVX2_INLINE void add_product(__m256i *s, __m256i w, __m256i x)
     __asm__("" : "+x"(*s));
 }
 
-/* Line j (0..3) of a block times n activation rows. */
+/* Line j (0..3) of a block times n activation rows, from row t0 of a on. */
 AVX2_INLINE void add_line(enum dtype type, int n, const uint8_t *block, int j,
-                          const struct avx2_act *a, struct sums *s)
+                          const struct avx2_act *a, int t0, struct sums *s)
 {
     struct avx2_quad c0 = avx2_codes(type, block, j, 0);
     struct avx2_quad c1 = avx2_codes(type, block, j, 1);
@@ -49,7 +55,7 @@ AVX2_INLINE void add_line(enum dtype type, int n, const uint8_t *block, int j,
     for (int i = 0; i < 4; i++) {
 #pragma GCC unroll 2
         for (int t = 0; t < n; t++) {
-            __m256i x = pair_of(&a->q[t][2 * (4 * j + i)]);
+            __m256i x = pair_of(&a->q[t0 + t][2 * (4 * j + i)]);
             add_product(&s->row[t][0], c0.step[i], x);
             add_product(&s->row[t][1], c1.step[i], x);
         }
@@ -60,14 +66,15 @@ AVX2_INLINE void add_line(enum dtype type, int n, const uint8_t *block, int j,
  * q = sum of code q - offset * sum of q. from, to: the parts of the block
  * (16 columns each) that are summed. */
 AVX2_INLINE struct sums start_sums(int n, int32_t offset,
-                                   const struct avx2_act *a, int from, int to)
+                                   const struct avx2_act *a, int t0, int from,
+                                   int to)
 {
     struct sums s;
 #pragma GCC unroll 2
     for (int t = 0; t < n; t++) {
         int32_t sum = 0;
         for (int i = from; i < to && offset != 0; i++)
-            sum += a->sum[i][t];
+            sum += a->sum[i][t0 + t];
         s.row[t][0] = s.row[t][1] = _mm256_set1_epi32(-offset * sum);
     }
     return s;
@@ -75,15 +82,15 @@ AVX2_INLINE struct sums start_sums(int n, int32_t offset,
 
 AVX2_INLINE void add_scaled(enum dtype type, int n, const uint8_t *head,
                             const uint8_t *block, int part,
-                            const struct avx2_act *a, const struct sums *s,
-                            __m256 acc[FEW][2])
+                            const struct avx2_act *a, int t0,
+                            const struct sums *s, __m256 acc[FEW][2])
 {
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         __m256 d = avx2_scale(type, head, block, h, part);
 #pragma GCC unroll 2
         for (int t = 0; t < n; t++) {
-            __m256 scale = _mm256_mul_ps(d, _mm256_broadcast_ss(&a->d[t]));
+            __m256 scale = _mm256_mul_ps(d, _mm256_broadcast_ss(&a->d[t0 + t]));
             acc[t][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s->row[t][h]), scale,
                                         acc[t][h]);
         }
@@ -92,20 +99,20 @@ AVX2_INLINE void add_scaled(enum dtype type, int n, const uint8_t *head,
 
 AVX2_INLINE void add_block(enum dtype type, int n, const uint8_t *head,
                            const uint8_t *block, const struct avx2_act *a,
-                           __m256 acc[FEW][2])
+                           int t0, __m256 acc[FEW][2])
 {
     struct avx2_format f = avx2_format(type);
     bool two_parts = type == DTYPE_Q6_K;
-    struct sums s = start_sums(n, f.offset, a, 0, two_parts ? 1 : 2);
-    add_line(type, n, block, 0, a, &s);
-    add_line(type, n, block, 1, a, &s);
+    struct sums s = start_sums(n, f.offset, a, t0, 0, two_parts ? 1 : 2);
+    add_line(type, n, block, 0, a, t0, &s);
+    add_line(type, n, block, 1, a, t0, &s);
     if (two_parts) {
-        add_scaled(type, n, head, block, 0, a, &s, acc);
-        s = start_sums(n, f.offset, a, 1, 2);
+        add_scaled(type, n, head, block, 0, a, t0, &s, acc);
+        s = start_sums(n, f.offset, a, t0, 1, 2);
     }
-    add_line(type, n, block, 2, a, &s);
-    add_line(type, n, block, 3, a, &s);
-    add_scaled(type, n, head, block, two_parts, a, &s, acc);
+    add_line(type, n, block, 2, a, t0, &s);
+    add_line(type, n, block, 3, a, t0, &s);
+    add_scaled(type, n, head, block, two_parts, a, t0, &s, acc);
     if (f.m == 0)
         return;
 #pragma GCC unroll 2
@@ -113,14 +120,14 @@ AVX2_INLINE void add_block(enum dtype type, int n, const uint8_t *head,
         __m256 m = avx2_min(type, head, block, h);
 #pragma GCC unroll 2
         for (int t = 0; t < n; t++)
-            acc[t][h] =
-                _mm256_fmadd_ps(m, _mm256_broadcast_ss(&a->s[t]), acc[t][h]);
+            acc[t][h] = _mm256_fmadd_ps(m, _mm256_broadcast_ss(&a->s[t0 + t]),
+                                        acc[t][h]);
     }
 }
 
-/* One row tile times n activation rows. */
+/* One row tile times the rows t0 .. t0 + n - 1 of an activation tile. */
 AVX2_INLINE void tile_few(enum dtype type, int n, const uint8_t *w,
-                          const struct avx2_act *a, int64_t n_blocks,
+                          const struct avx2_act *a, int t0, int64_t n_blocks,
                           float y[FEW][OPS_ROW_TILE])
 {
     struct avx2_format f = avx2_format(type);
@@ -133,7 +140,7 @@ AVX2_INLINE void tile_few(enum dtype type, int n, const uint8_t *w,
             head = w;
             w += f.head_bytes;
         }
-        add_block(type, n, head, w, &a[i], acc);
+        add_block(type, n, head, w, &a[i], t0, acc);
         w += f.block_bytes;
     }
     for (int t = 0; t < n; t++) {
@@ -201,15 +208,15 @@ AVX2_INLINE const uint8_t *unpack(enum dtype type, const uint8_t *w,
     X(Q6_K)
 
 #define DEFINE(T)                                                              \
-    static void tile_1_##T(const uint8_t *w, const struct avx2_act *a,         \
+    static void tile_1_##T(const uint8_t *w, const struct avx2_act *a, int t0, \
                            int64_t n_blocks, float y[FEW][OPS_ROW_TILE])       \
     {                                                                          \
-        tile_few(DTYPE_##T, 1, w, a, n_blocks, y);                             \
+        tile_few(DTYPE_##T, 1, w, a, t0, n_blocks, y);                         \
     }                                                                          \
-    static void tile_2_##T(const uint8_t *w, const struct avx2_act *a,         \
+    static void tile_2_##T(const uint8_t *w, const struct avx2_act *a, int t0, \
                            int64_t n_blocks, float y[FEW][OPS_ROW_TILE])       \
     {                                                                          \
-        tile_few(DTYPE_##T, 2, w, a, n_blocks, y);                             \
+        tile_few(DTYPE_##T, 2, w, a, t0, n_blocks, y);                         \
     }                                                                          \
     static const uint8_t *unpack_##T(const uint8_t *w, int n_blocks,           \
                                      struct chunk *c)                          \
@@ -218,7 +225,7 @@ AVX2_INLINE const uint8_t *unpack(enum dtype type, const uint8_t *w,
     }
 FOR_EACH_TYPE(DEFINE)
 
-typedef void (*tile_few_fn)(const uint8_t *w, const struct avx2_act *a,
+typedef void (*tile_few_fn)(const uint8_t *w, const struct avx2_act *a, int t0,
                             int64_t n_blocks, float y[FEW][OPS_ROW_TILE]);
 typedef const uint8_t *(*unpack_fn)(const uint8_t *w, int n_blocks,
                                     struct chunk *c);
@@ -264,14 +271,19 @@ void avx2_matmul_few(const struct weight *w, const struct acts *a, int64_t row0,
                      int64_t row1, float *y, int64_t ldy)
 {
     uint64_t tile_bytes = avx2_tile_bytes(w->type, w->cols);
-    tile_few_fn f = tile_few_of(w->type, a->n);
+    int64_t n_blocks = w->cols / AVX2_COLS;
+    const struct avx2_act *acts = a->packed;
     const uint8_t *tile = (const uint8_t *)w->packed +
                           (uint64_t)(row0 / OPS_ROW_TILE) * tile_bytes;
     for (int64_t r = row0; r < row1; r += OPS_ROW_TILE, tile += tile_bytes) {
-        float out[FEW][OPS_ROW_TILE];
-        f(tile, a->packed, w->cols / AVX2_COLS, out);
-        for (int64_t t = 0; t < a->n; t++)
-            put_rows(y + t * ldy + r, out[t], row1 - r);
+        for (int64_t t = 0; t < a->n; t += FEW) {
+            int64_t n = a->n - t < FEW ? a->n - t : FEW;
+            float out[FEW][OPS_ROW_TILE];
+            tile_few_of(w->type, n)(tile, acts + t / OPS_ACT_TILE * n_blocks,
+                                    (int)(t % OPS_ACT_TILE), n_blocks, out);
+            for (int64_t i = 0; i < n; i++)
+                put_rows(y + (t + i) * ldy + r, out[i], row1 - r);
+        }
     }
 }
 
@@ -480,9 +492,11 @@ void avx2_matmul_many(const struct weight *w, const struct acts *a,
 void avx2_matmul(const struct weight *w, const struct acts *a, int64_t row0,
                  int64_t row1, float *y, int64_t ldy)
 {
+    int64_t few_max =
+        avx2_format(w->type).high != 0 ? FEW_MAX_HIGH_BITS : FEW_MAX;
     if (w->packed == NULL)
         avx2_matmul_float(w, a, row0, row1, y, ldy);
-    else if (a->n <= FEW)
+    else if (a->n <= few_max)
         avx2_matmul_few(w, a, row0, row1, y, ldy);
     else
         avx2_matmul_many(w, a, row0, row1, y, ldy);
