@@ -4,6 +4,11 @@
 #include <math.h>
 #include <string.h>
 
+enum {
+    LEARNING_STEPS = 8, /* whose times are believed as they are */
+    FIRST_ROWS = 32
+};
+
 /* Where the fit starts, and what a deterministic plan uses: a model of about
  * 0.2 billion weights on two cores. Wrong by a factor of ten it only costs a
  * few steps of a poor size. */
@@ -11,15 +16,11 @@ static const double START_FIXED_US = 5000.0;
 static const double START_ROW_US = 1000.0;
 static const double START_CONTEXT_US = 0.5;
 
-/* Scale of the features, so that the equations are well conditioned. */
-static const double ROWS_SCALE = 1.0 / 64;
-static const double CONTEXT_SCALE = 1.0 / 65536;
-
 /* Weight of the past after each step: about the last hundred count. */
 static const double DECAY = 0.99;
-/* Weight of the start values beside one observation: keeps the equations
- * solvable when all steps look alike. */
-static const double PRIOR = 1e-3;
+/* Weight of the start values beside a step that took as long as they say:
+ * keeps the equations solvable when all steps look alike. */
+static const double PRIOR = 0.01;
 
 void schedule_init(struct schedule *s, uint32_t max_rows, uint32_t target_us,
                    bool deterministic)
@@ -77,46 +78,45 @@ static bool solve3(double a[3][4], double x[3])
     return true;
 }
 
+/* The unknowns are factors on the start values, so that they are of one
+ * size whatever the machine is like. */
 static void fit(struct schedule_cost *c)
 {
-    const double start[3] = {START_FIXED_US, START_ROW_US / ROWS_SCALE,
-                             START_CONTEXT_US / CONTEXT_SCALE};
     double a[3][4], x[3];
     for (int i = 0; i < 3; i++) {
         for (int j = 0; j < 3; j++)
             a[i][j] = c->xx[i][j];
-        a[i][3] = c->xy[i] + PRIOR * start[i];
+        a[i][3] = c->xy[i] + PRIOR;
         a[i][i] += PRIOR;
     }
     if (!solve3(a, x))
         return;
     /* Noise can make a term negative; no work is free, and a plan must never
      * be without bound. */
-    c->fixed_us = fmax(x[0], 0.0);
-    c->row_us = fmax(x[1] * ROWS_SCALE, 1.0);
-    c->context_us = fmax(x[2] * CONTEXT_SCALE, 1e-4);
+    c->fixed_us = START_FIXED_US * fmax(x[0], 0.0);
+    c->row_us = START_ROW_US * fmax(x[1], 1e-3);
+    c->context_us = START_CONTEXT_US * fmax(x[2], 1e-4);
 }
 
 void schedule_observe(struct schedule *s, uint64_t rows, uint64_t context,
                       double us)
 {
     struct schedule_cost *c = &s->cost;
-    if (s->deterministic || !isfinite(us) || us < 0.0)
+    if (s->deterministic || !isfinite(us) || us < 1.0)
         return;
     /* A neighbour that took the cores for a while says nothing about the
      * model. The first steps are believed: the start values are a guess. */
     double most = 4.0 * schedule_predict_us(s, rows, context);
-    if (c->n_observed >= 8 && us > most)
+    if (c->n_observed >= LEARNING_STEPS && us > most)
         us = most;
-    const double x[3] = {1.0, (double)rows * ROWS_SCALE,
-                         (double)context * CONTEXT_SCALE};
-    /* Relative errors count, not absolute ones: else the long steps alone
-     * would decide what a short one is thought to take. */
-    double weight = 1e6 / fmax(us * us, 1.0);
+    /* Divided by the time: relative errors count, not absolute ones. Else the
+     * long steps alone would decide what a short one is thought to take. */
+    const double x[3] = {START_FIXED_US / us, START_ROW_US * (double)rows / us,
+                         START_CONTEXT_US * (double)context / us};
     for (int i = 0; i < 3; i++) {
         for (int j = 0; j < 3; j++)
-            c->xx[i][j] = DECAY * c->xx[i][j] + weight * x[i] * x[j];
-        c->xy[i] = DECAY * c->xy[i] + weight * x[i] * us;
+            c->xx[i][j] = DECAY * c->xx[i][j] + x[i] * x[j];
+        c->xy[i] = DECAY * c->xy[i] + x[i];
     }
     c->n_observed++;
     fit(c);
@@ -179,6 +179,10 @@ void schedule_plan(struct schedule *s, uint32_t n_decode,
         target = SCHEDULE_ALONE_US;
     double us = target - schedule_predict_us(s, n_decode, decode_context);
 
+    /* Before anything is known a large model would take seconds for what a
+     * small one does in the target time. */
+    if (!s->deterministic && s->cost.n_observed < 2 && room > FIRST_ROWS)
+        room = FIRST_ROWS;
     sort(p, n);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t most = rows_within(&s->cost, us, p[i]->pos);

@@ -81,6 +81,24 @@ static void steps_come_to_their_target_on_any_machine(void **state)
     }
 }
 
+/* Each row takes 50 ms: the first steps are small, and then it is known. */
+static void a_large_model_is_found_out_in_two_steps(void **state)
+{
+    (void)state;
+    struct schedule s;
+    struct schedule_prefill p = {.left = 4000};
+    struct schedule_prefill *pp = &p;
+    schedule_init(&s, 512, 100000, false);
+    for (int i = 0; i < 5; i++) {
+        schedule_plan(&s, 0, 0, &pp, 1);
+        assert_true(p.take <= (i < 2 ? 32 : SCHEDULE_LEAST));
+        schedule_observe(&s, p.take, context_of(p.pos, p.take),
+                         50000.0 * p.take);
+        p.pos += p.take;
+        p.left -= p.take;
+    }
+}
+
 static void a_prompt_advances_also_when_decodes_take_all_the_time(void **state)
 {
     (void)state;
@@ -188,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_come_to_their_target_on_any_machine),
+        cmocka_unit_test(a_large_model_is_found_out_in_two_steps),
         cmocka_unit_test(a_prompt_advances_also_when_decodes_take_all_the_time),
         cmocka_unit_test(chunks_are_whole_units_except_the_last),
         cmocka_unit_test(
