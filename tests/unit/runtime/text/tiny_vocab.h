@@ -7,6 +7,7 @@
 #define TESTS_TINY_VOCAB_H
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@ struct tiny {
 
 /* GPT-2's rule, forwards: bytes that print are themselves, the others get the
  * next free code point from 256 on. */
-static void tiny_alphabet(uint32_t cp[256])
+static inline void tiny_alphabet(uint32_t cp[256])
 {
     uint32_t next = 256;
     for (uint32_t b = 0; b < 256; b++) {
@@ -35,7 +36,7 @@ static void tiny_alphabet(uint32_t cp[256])
     }
 }
 
-static void tiny_encode(const char *bytes, size_t n, char out[TINY_TEXT])
+static inline void tiny_encode(const char *bytes, size_t n, char out[TINY_TEXT])
 {
     uint32_t cp[256];
     size_t len = 0;
@@ -48,18 +49,19 @@ static void tiny_encode(const char *bytes, size_t n, char out[TINY_TEXT])
 }
 
 /* A token with this text as it stands in a file; returns its id. */
-static int32_t tiny_add(struct tiny *v, const char *text, int32_t type)
+static inline int32_t tiny_add(struct tiny *v, const char *text, int32_t type)
 {
     size_t i = v->spec.n_tokens++;
     assert(i < TINY_MAX && strlen(text) < TINY_TEXT);
-    strcpy(v->text[i], text);
+    memcpy(v->text[i], text, strlen(text) + 1);
     v->token[i] = (struct gguf_str){v->text[i], strlen(text)};
     v->type[i] = type;
     return (int32_t)i;
 }
 
 /* A merge of two byte strings, and the token it makes; returns its id. */
-static int32_t tiny_merge(struct tiny *v, const char *left, const char *right)
+static inline int32_t tiny_merge(struct tiny *v, const char *left,
+                                 const char *right)
 {
     char l[TINY_TEXT], r[TINY_TEXT], both[2 * TINY_TEXT];
     size_t k = v->spec.n_merges++;
@@ -73,7 +75,7 @@ static int32_t tiny_merge(struct tiny *v, const char *left, const char *right)
     return tiny_add(v, both, TOKEN_NORMAL);
 }
 
-static struct tiny *tiny_new(const char *rule)
+static inline struct tiny *tiny_new(const char *rule)
 {
     struct tiny *v = calloc(1, sizeof(*v));
     assert(v != NULL);
@@ -94,7 +96,7 @@ static struct tiny *tiny_new(const char *rule)
 }
 
 /* The tokenizer of it; *v is freed. */
-static struct tokenizer *tiny_take(struct tiny *v)
+static inline struct tokenizer *tiny_take(struct tiny *v)
 {
     struct tokenizer *t = NULL;
     enum err rc = tokenizer_new(&t, &v->spec, NULL);
