@@ -313,6 +313,96 @@ static void a_seed_gives_one_answer_whatever_else_runs(void **state)
     toy_tear_down(&b);
 }
 
+/* A request whose answer is the one token that the bias names. */
+static struct gen_request biased(int32_t token, uint32_t max_tokens)
+{
+    static const int32_t prompt[] = {1, 2, 3};
+    struct gen_request r = toy_request(prompt, 3, max_tokens);
+    r.bias = malloc(sizeof(*r.bias));
+    r.bias[0] = (struct gen_bias){token, 1000.0f};
+    r.n_bias = 1;
+    return r;
+}
+
+static void a_bias_decides_and_half_characters_do_not_come_out(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    toy_set_up(&b, 1024, NULL);
+    const struct {
+        int32_t token;
+        uint32_t max_tokens;
+        const char *stop, *text;
+        enum gen_finish finish;
+    } cases[] = {
+        {3, 4, NULL, "dddd", GEN_FINISH_LENGTH},
+        {TOY_C3, 2, NULL, "\uFFFD\uFFFD", GEN_FINISH_LENGTH},
+        {TOY_A9, 1, NULL, "\uFFFD", GEN_FINISH_LENGTH},
+        /* What the end of the text brings out can be a stop string too. */
+        {TOY_C3, 1, "\uFFFD", "", GEN_FINISH_STOP},
+        {3, 4, "ddddd", "dddd", GEN_FINISH_LENGTH},
+        {3, 4, "dddd", "", GEN_FINISH_STOP},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gen_request r = biased(cases[i].token, cases[i].max_tokens);
+        if (cases[i].stop)
+            toy_add_stop(&r, cases[i].stop);
+        struct gen *g = toy_submit(b.e, &r);
+        struct buf text = {0};
+        struct gen_status s = toy_finish(g, &text);
+        assert_string_equal(text.data ? text.data : "", cases[i].text);
+        assert_int_equal(s.finish, cases[i].finish);
+        assert_int_equal(s.completion_tokens, cases[i].max_tokens);
+        gen_release(g);
+        buf_fini(&text);
+    }
+    toy_tear_down(&b);
+}
+
+static uint64_t sum_of(const struct engine_histogram *h)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i <= h->n; i++)
+        n += h->count[i];
+    return n;
+}
+
+static void the_statistics_count_what_happened(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    enum { N = 20 };
+    uint64_t prompt = 0, answer = 0, cached = 0;
+    toy_set_up(&b, 1024, NULL);
+    for (uint32_t i = 0; i < N; i++) {
+        int32_t p[40];
+        toy_prompt(p, 40, i / 2);
+        uint32_t n = 20 + i;
+        struct gen_status s =
+            toy_expect(toy_ask(b.e, p, n, 1 + i), p, n, 1 + i);
+        prompt += n;
+        answer += s.completion_tokens;
+        cached += s.cached_tokens;
+    }
+    struct engine_stats s;
+    engine_stats(b.e, &s);
+    assert_true(cached > 0);
+    assert_int_equal(s.prompt_tokens, prompt);
+    assert_int_equal(s.cached_tokens, cached);
+    assert_int_equal(s.prefill_tokens, prompt - cached);
+    assert_int_equal(s.generation_tokens, answer);
+    assert_int_equal(s.step_prefill_tokens, prompt - cached);
+    /* The first token of an answer comes out of its prompt. */
+    assert_int_equal(s.step_decode_tokens, answer - N);
+    assert_int_equal(s.steps, atomic_load(&b.toy.n_steps));
+    assert_int_equal(sum_of(&s.step_seconds), s.steps);
+    assert_int_equal(sum_of(&s.first_token_seconds), N);
+    assert_int_equal(sum_of(&s.inter_token_seconds), answer - N);
+    assert_int_equal(sum_of(&s.request_seconds), N);
+    assert_int_equal(sum_of(&s.queue_seconds), N);
+    toy_tear_down(&b);
+}
+
 static void without_a_seed_answers_differ(void **state)
 {
     (void)state;
@@ -421,6 +511,8 @@ int main(void)
             an_answer_without_a_limit_ends_where_context_or_pool_end),
         cmocka_unit_test(logits_without_numbers_harm_only_their_own_answer),
         cmocka_unit_test(a_seed_gives_one_answer_whatever_else_runs),
+        cmocka_unit_test(a_bias_decides_and_half_characters_do_not_come_out),
+        cmocka_unit_test(the_statistics_count_what_happened),
         cmocka_unit_test(without_a_seed_answers_differ),
         cmocka_unit_test(deterministic_plans_do_not_depend_on_time),
         cmocka_unit_test(a_budget_too_small_for_one_request_is_refused),

@@ -37,6 +37,9 @@ enum {
     TOY_VOCAB = 30,
     TOY_END = 26, /* <|end|>; 0 to 25 are the letters */
     TOY_NAN = 27, /* after this token all logits are NaN */
+    /* The two bytes of an e with an acute accent; never chosen by itself. */
+    TOY_C3 = 28,
+    TOY_A9 = 29,
 };
 
 struct toy {
@@ -216,14 +219,14 @@ static inline void toy_hold(struct toy *t)
 static inline struct tokenizer *toy_tokenizer(void)
 {
     static const char *const names[TOY_VOCAB] = {
-        "a", "b", "c", "d", "e", "f", "g",       "h",       "i",     "j",
-        "k", "l", "m", "n", "o", "p", "q",       "r",       "s",     "t",
-        "u", "v", "w", "x", "y", "z", "<|end|>", "<|nan|>", "<|u|>", "<|v|>"};
+        "a", "b", "c", "d", "e", "f", "g",       "h",       "i",      "j",
+        "k", "l", "m", "n", "o", "p", "q",       "r",       "s",      "t",
+        "u", "v", "w", "x", "y", "z", "<|end|>", "<|nan|>", "\u00c3", "\u00a9"};
     struct gguf_str text[TOY_VOCAB];
     int32_t type[TOY_VOCAB];
     for (int i = 0; i < TOY_VOCAB; i++) {
         text[i] = (struct gguf_str){names[i], strlen(names[i])};
-        type[i] = i < TOY_END ? TOKEN_NORMAL : TOKEN_CONTROL;
+        type[i] = i < TOY_END || i > TOY_NAN ? TOKEN_NORMAL : TOKEN_CONTROL;
     }
     const struct tokenizer_spec spec = {
         .pre = {"gpt-2", 5},
