@@ -44,28 +44,6 @@ static enum err wrong_type(const struct at *at, const char *rest,
     return params_wrong_type(at->e, param, expected, got);
 }
 
-static enum err no_memory(const struct at *at)
-{
-    api_error_from(at->e, ERR_NOMEM, NULL);
-    return ERR_NOMEM;
-}
-
-/* Puts value in place of the member, or adds it. Takes value over. */
-static enum err put(const struct at *at, cJSON *object, const char *key,
-                    cJSON *value)
-{
-    if (!value)
-        return no_memory(at);
-    bool there = json_get(object, key) != NULL;
-    cJSON_bool ok =
-        there ? cJSON_ReplaceItemInObjectCaseSensitive(object, key, value)
-              : cJSON_AddItemToObject(object, key, value);
-    if (ok)
-        return OK;
-    cJSON_Delete(value);
-    return no_memory(at);
-}
-
 static enum err read_role(struct at *at)
 {
     const cJSON *role = json_get(at->message, "role");
@@ -79,9 +57,7 @@ static enum err read_role(struct at *at)
     for (int i = 0; i < ROLE_COUNT; i++) {
         if (strcmp(role->valuestring, role_names[i]) == 0) {
             at->role = (enum role)i;
-            return i == ROLE_DEVELOPER ? put(at, at->message, "role",
-                                             cJSON_CreateString("system"))
-                                       : OK;
+            return OK;
         }
     }
     char shown[API_SHOWN_MAX + 4];
@@ -105,9 +81,7 @@ static bool is_media(const char *type)
     return false;
 }
 
-/* Appends the text of one content part. */
-static enum err read_part(const struct at *at, const cJSON *part, int i,
-                          struct buf *text)
+static enum err read_part(const struct at *at, const cJSON *part, int i)
 {
     char rest[REST_MAX], param[API_PARAM_MAX];
     snprintf(rest, sizeof(rest), ".content[%d]", i);
@@ -137,14 +111,12 @@ static enum err read_part(const struct at *at, const cJSON *part, int i,
     snprintf(rest, sizeof(rest), ".content[%d].%s", i, key);
     if (!cJSON_IsString(value))
         return wrong_type(at, rest, "a string", value);
-    return buf_puts(text, value->valuestring) == OK ? OK : no_memory(at);
+    return OK;
 }
 
-static enum err join_parts(const struct at *at, const cJSON *parts)
+static enum err read_parts(const struct at *at, const cJSON *parts)
 {
-    struct buf text = {0};
     char param[API_PARAM_MAX];
-    enum err rc = OK;
     int i = 0;
     if (!parts->child) {
         name_of(param, at, ".content");
@@ -153,13 +125,12 @@ static enum err join_parts(const struct at *at, const cJSON *parts)
                              "content part.",
                              param);
     }
-    for (const cJSON *p = parts->child; p && rc == OK; p = p->next)
-        rc = read_part(at, p, i++, &text);
-    if (rc == OK)
-        rc = put(at, at->message, "content",
-                 cJSON_CreateString(text.data ? text.data : ""));
-    buf_fini(&text);
-    return rc;
+    for (const cJSON *p = parts->child; p; p = p->next) {
+        enum err rc = read_part(at, p, i++);
+        if (rc != OK)
+            return rc;
+    }
+    return OK;
 }
 
 static enum err read_content(const struct at *at)
@@ -168,48 +139,21 @@ static enum err read_content(const struct at *at)
     if (cJSON_IsString(content))
         return OK;
     if (cJSON_IsArray(content))
-        return join_parts(at, content);
+        return read_parts(at, content);
     bool may_lack = at->role == ROLE_ASSISTANT || at->role == ROLE_FUNCTION;
     if (!content && may_lack)
-        return put(at, at->message, "content", cJSON_CreateString(""));
+        return OK;
     return wrong_type(at, ".content", "a string or an array of content parts",
                       json_get(at->message, "content"));
 }
 
-/* Templates print the arguments as JSON, so they want the object and not its
- * text. What is no object stays as it is. */
-static enum err read_arguments(const struct at *at, cJSON *function, int i)
-{
-    const cJSON *arguments = json_get_set(function, "arguments");
-    cJSON *value = NULL;
-    char rest[REST_MAX];
-    if (!arguments)
-        return put(at, function, "arguments", cJSON_CreateObject());
-    if (cJSON_IsObject(arguments))
-        return OK;
-    if (!cJSON_IsString(arguments)) {
-        snprintf(rest, sizeof(rest), ".tool_calls[%d].function.arguments", i);
-        return wrong_type(at, rest, "a string", arguments);
-    }
-    const char *text = arguments->valuestring;
-    if (!text[0])
-        return put(at, function, "arguments", cJSON_CreateObject());
-    enum err rc = json_parse(&value, text, strlen(text), NULL);
-    if (rc == ERR_NOMEM)
-        return no_memory(at);
-    if (rc == OK && cJSON_IsObject(value))
-        return put(at, function, "arguments", value);
-    cJSON_Delete(value);
-    return OK;
-}
-
-static enum err read_call(const struct at *at, cJSON *call, int i)
+static enum err read_call(const struct at *at, const cJSON *call, int i)
 {
     char rest[REST_MAX];
     snprintf(rest, sizeof(rest), ".tool_calls[%d]", i);
     if (!cJSON_IsObject(call))
         return wrong_type(at, rest, "an object", call);
-    cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
+    const cJSON *function = json_get(call, "function");
     snprintf(rest, sizeof(rest), ".tool_calls[%d].function", i);
     if (!cJSON_IsObject(function))
         return wrong_type(at, rest, "an object", function);
@@ -217,7 +161,11 @@ static enum err read_call(const struct at *at, cJSON *call, int i)
     snprintf(rest, sizeof(rest), ".tool_calls[%d].function.name", i);
     if (!cJSON_IsString(name))
         return wrong_type(at, rest, "a string", name);
-    return read_arguments(at, function, i);
+    const cJSON *arguments = json_get_set(function, "arguments");
+    snprintf(rest, sizeof(rest), ".tool_calls[%d].function.arguments", i);
+    if (arguments && !cJSON_IsString(arguments) && !cJSON_IsObject(arguments))
+        return wrong_type(at, rest, "a string", arguments);
+    return OK;
 }
 
 static enum err read_calls(const struct at *at)
@@ -280,7 +228,6 @@ enum err chat_messages(const cJSON **out, cJSON *body, struct api_error *e)
                              "Invalid 'messages': empty array. Expected at "
                              "least one message.");
     for (cJSON *m = messages->child; m; m = m->next) {
-        /* A rewritten member stays in its message; the list is as it was. */
         at.message = m;
         enum err rc = read_message(&at);
         if (rc != OK)

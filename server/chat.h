@@ -1,9 +1,9 @@
-/* chat.h - the messages of a chat request, checked and made uniform.
+/* chat.h - checks the messages of a chat request.
  *
- * What clients send in several shapes reaches the template in one: content is
- * a string (text parts are joined in order, with nothing between), a missing
- * content of an assistant is empty, the role developer is system, and the
- * arguments of a tool call are an object where their text is one.
+ * Every shape that OpenAI's clients send is let through (content as a string
+ * or as text parts, or none beside tool calls); what the model cannot read,
+ * such as images, and what makes no sense is refused by name. Making the
+ * shapes uniform is the chat template's business.
  *
  * Threads: any.
  */
@@ -14,9 +14,9 @@
 #include "base/json.h"
 #include "server/api_error.h"
 
-/* Checks body.messages and rewrites it in place; *out is borrowed from body.
- * ERR_INVAL: *e names the message and the field, and body may be half
- * rewritten; ERR_NOMEM: *e is a 503. */
+/* *out is borrowed from body, from whose messages empty lists of tool calls
+ * are removed: templates ask whether there is one. ERR_INVAL: *e names the
+ * message and the field. */
 MUST_CHECK enum err chat_messages(const cJSON **out, cJSON *body,
                                   struct api_error *e);
 

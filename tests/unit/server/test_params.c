@@ -1,0 +1,395 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/params.h"
+
+enum { VOCAB = 1000 };
+
+struct result {
+    enum err rc;
+    struct params p;
+    struct gen_request r;
+    struct api_error e;
+};
+
+static struct result read_as(enum params_route route, const char *json)
+{
+    struct result out = {0};
+    cJSON *body = NULL;
+    assert_int_equal(json_parse(&body, json, strlen(json), NULL), OK);
+    out.rc = params_read(&out.p, &out.r, body, route, VOCAB, &out.e);
+    cJSON_Delete(body);
+    return out;
+}
+
+static void end(struct result *r)
+{
+    gen_request_fini(&r->r);
+}
+
+/* code and param of the refusal; "" for none. */
+static void expect(enum params_route route, const char *json, const char *code,
+                   const char *param)
+{
+    struct result r = read_as(route, json);
+    if (strcmp(r.e.code, code) != 0 || strcmp(r.e.param, param) != 0)
+        fail_msg("%s: code '%s' param '%s' (%s), wanted '%s' '%s'", json,
+                 r.e.code, r.e.param, r.e.message.text, code, param);
+    assert_int_equal(r.rc, code[0] ? ERR_INVAL : OK);
+    assert_int_equal(r.e.status, code[0] ? 400 : 0);
+    end(&r);
+}
+
+static void expect_chat(const char *json, const char *code, const char *param)
+{
+    expect(PARAMS_CHAT, json, code, param);
+}
+
+static void an_empty_request_has_the_documented_defaults(void **state)
+{
+    (void)state;
+    struct result r = read_as(PARAMS_CHAT, "{}");
+    assert_int_equal(r.rc, OK);
+    assert_float_equal(r.p.gen.temperature, 1, 0);
+    assert_float_equal(r.p.gen.top_p, 1, 0);
+    assert_float_equal(r.p.gen.repetition_penalty, 1, 0);
+    assert_int_equal(r.p.gen.top_k, 0);
+    assert_false(r.p.gen.has_max_tokens);
+    assert_false(r.p.gen.has_seed);
+    assert_false(r.p.stream);
+    assert_true(r.p.add_generation_prompt);
+    end(&r);
+    r = read_as(PARAMS_TEXT, "{}");
+    assert_true(r.p.gen.has_max_tokens);
+    assert_int_equal(r.p.gen.max_tokens, 16);
+    end(&r);
+}
+
+static void values_arrive_where_the_engine_reads_them(void **state)
+{
+    (void)state;
+    struct result r = read_as(
+        PARAMS_CHAT,
+        "{\"temperature\":0.5,\"top_p\":0.25,\"min_p\":0.125,\"top_k\":7,"
+        "\"presence_penalty\":-1.5,\"frequency_penalty\":1.5,"
+        "\"repetition_penalty\":1.25,\"seed\":9223372036854775807,"
+        "\"max_tokens\":3.0,\"ignore_eos\":true,\"stream\":true,"
+        "\"stream_options\":{\"include_usage\":true,\"x\":1},"
+        "\"stop\":[\"a\",\"\",\"bc\"],\"logit_bias\":{\"0\":-100,\"999\":5.5}"
+        "}");
+    assert_int_equal(r.rc, OK);
+    assert_memory_equal(&r.r.params, &r.p.gen, sizeof(r.p.gen));
+    assert_float_equal(r.p.gen.temperature, 0.5, 0);
+    assert_float_equal(r.p.gen.top_p, 0.25, 0);
+    assert_float_equal(r.p.gen.min_p, 0.125, 0);
+    assert_int_equal(r.p.gen.top_k, 7);
+    assert_float_equal(r.p.gen.presence_penalty, -1.5, 0);
+    assert_float_equal(r.p.gen.frequency_penalty, 1.5, 0);
+    assert_float_equal(r.p.gen.repetition_penalty, 1.25, 0);
+    assert_true(r.p.gen.has_seed);
+    assert_true(r.p.gen.seed == INT64_MAX);
+    assert_int_equal(r.p.gen.max_tokens, 3);
+    assert_true(r.p.gen.ignore_eos);
+    assert_true(r.p.stream);
+    assert_true(r.p.include_usage);
+    assert_int_equal(r.r.n_stops, 2);
+    assert_string_equal(r.r.stop[0], "a");
+    assert_string_equal(r.r.stop[1], "bc");
+    assert_int_equal(r.r.stop_len[1], 2);
+    assert_int_equal(r.r.n_bias, 2);
+    assert_int_equal(r.r.bias[1].token, 999);
+    assert_float_equal(r.r.bias[1].bias, 5.5, 0);
+    end(&r);
+}
+
+static void null_is_absent_for_every_field(void **state)
+{
+    static const char *const names[] = {
+        "temperature",
+        "top_p",
+        "min_p",
+        "top_k",
+        "n",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "tools",
+        "tool_choice",
+        "functions",
+        "function_call",
+        "parallel_tool_calls",
+        "response_format",
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "reasoning_effort",
+        "kv",
+        "modalities",
+        "audio",
+        "echo",
+        "suffix",
+        "best_of",
+        "ignore_eos",
+        "continue_final_message",
+        "add_generation_prompt",
+        "chat_template_kwargs",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char json[100];
+        snprintf(json, sizeof(json), "{\"%s\":null}", names[i]);
+        expect_chat(json, "", "");
+        expect(PARAMS_TEXT, json, "", "");
+    }
+}
+
+static void a_wrong_type_is_named(void **state)
+{
+    (void)state;
+    expect_chat("{\"temperature\":\"hot\"}", "invalid_type", "temperature");
+    expect_chat("{\"temperature\":true}", "invalid_type", "temperature");
+    expect_chat("{\"top_p\":{}}", "invalid_type", "top_p");
+    expect_chat("{\"max_tokens\":\"8\"}", "invalid_type", "max_tokens");
+    expect_chat("{\"max_tokens\":[8]}", "invalid_type", "max_tokens");
+    expect_chat("{\"max_tokens\":1.5}", "invalid_type", "max_tokens");
+    expect_chat("{\"stream\":1}", "invalid_type", "stream");
+    expect_chat("{\"stream\":\"true\"}", "invalid_type", "stream");
+    expect_chat("{\"n\":\"two\"}", "invalid_type", "n");
+    expect_chat("{\"stop\":5}", "invalid_type", "stop");
+    expect_chat("{\"stop\":[\"a\",2]}", "invalid_type", "stop[1]");
+    expect_chat("{\"seed\":\"x\"}", "invalid_type", "seed");
+    expect_chat("{\"seed\":1.5}", "invalid_type", "seed");
+    expect_chat("{\"logit_bias\":[1]}", "invalid_type", "logit_bias");
+    expect_chat("{\"logprobs\":\"yes\"}", "invalid_type", "logprobs");
+    expect_chat("{\"logprobs\":1}", "invalid_type", "logprobs");
+    expect(PARAMS_TEXT, "{\"logprobs\":true}", "invalid_type", "logprobs");
+    expect_chat("{\"stream_options\":true}", "invalid_type", "stream_options");
+    expect_chat("{\"stream\":true,\"stream_options\":{\"include_usage\":1}}",
+                "invalid_type", "stream_options.include_usage");
+    expect_chat("{\"tools\":{}}", "invalid_type", "tools");
+    expect_chat("{\"response_format\":\"text\"}", "invalid_type",
+                "response_format");
+    expect_chat("{\"chat_template_kwargs\":[]}", "invalid_type",
+                "chat_template_kwargs");
+    expect_chat("{\"kv\":[]}", "invalid_type", "kv");
+}
+
+static void a_value_outside_its_range_is_named(void **state)
+{
+    (void)state;
+    expect_chat("{\"temperature\":2.5}", "decimal_above_max_value",
+                "temperature");
+    expect_chat("{\"temperature\":-0.1}", "decimal_below_min_value",
+                "temperature");
+    expect_chat("{\"top_p\":1.5}", "decimal_above_max_value", "top_p");
+    expect_chat("{\"max_tokens\":0}", "integer_below_min_value", "max_tokens");
+    expect(PARAMS_TEXT, "{\"max_tokens\":0}", "", "");
+    expect(PARAMS_TEXT, "{\"max_tokens\":-1}", "integer_below_min_value",
+           "max_tokens");
+    expect_chat("{\"max_completion_tokens\":0}", "integer_below_min_value",
+                "max_completion_tokens");
+    expect_chat("{\"max_tokens\":-99999999999999999999}",
+                "integer_below_min_value", "max_tokens");
+    expect_chat("{\"n\":0}", "integer_below_min_value", "n");
+    expect_chat("{\"n\":129}", "integer_above_max_value", "n");
+    expect_chat("{\"seed\":9223372036854775808}", "integer_above_max_value",
+                "seed");
+    expect_chat("{\"seed\":-9223372036854775809}", "integer_below_min_value",
+                "seed");
+    expect_chat("{\"seed\":-9223372036854775808}", "", "");
+    expect_chat("{\"top_k\":-2}", "integer_below_min_value", "top_k");
+    expect_chat("{\"repetition_penalty\":0}", "decimal_below_min_value",
+                "repetition_penalty");
+    expect_chat("{\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}",
+                "array_above_max_length", "stop");
+    expect_chat("{\"logprobs\":true,\"top_logprobs\":21}",
+                "integer_above_max_value", "top_logprobs");
+    expect_chat("{\"logprobs\":true,\"top_logprobs\":-1}",
+                "integer_below_min_value", "top_logprobs");
+    expect_chat("{\"top_logprobs\":2}", "invalid_value", "top_logprobs");
+    expect_chat("{\"stream_options\":{\"include_usage\":true}}",
+                "invalid_value", "stream_options");
+}
+
+static void a_stop_has_a_longest_length(void **state)
+{
+    char *json = calloc(1, GEN_STOP_BYTES_MAX + 100);
+    (void)state;
+    memcpy(json, "{\"stop\":\"", 9);
+    memset(json + 9, 's', GEN_STOP_BYTES_MAX);
+    memcpy(json + 9 + GEN_STOP_BYTES_MAX, "\"}", 3);
+    expect_chat(json, "", "");
+    memcpy(json + 9 + GEN_STOP_BYTES_MAX, "s\"}", 4);
+    expect_chat(json, "string_above_max_length", "stop");
+    free(json);
+}
+
+static void huge_limits_mean_the_context(void **state)
+{
+    (void)state;
+    struct result r = read_as(PARAMS_CHAT, "{\"max_tokens\":5000000000000}");
+    assert_int_equal(r.rc, OK);
+    assert_int_equal(r.p.gen.max_tokens, INT32_MAX);
+    end(&r);
+}
+
+static void max_completion_tokens_wins(void **state)
+{
+    (void)state;
+    struct result r =
+        read_as(PARAMS_CHAT, "{\"max_completion_tokens\":3,\"max_tokens\":40}");
+    assert_int_equal(r.p.gen.max_tokens, 3);
+    end(&r);
+    r = read_as(PARAMS_CHAT, "{\"max_tokens\":3,\"max_completion_tokens\":9}");
+    assert_int_equal(r.p.gen.max_tokens, 9);
+    end(&r);
+}
+
+static void a_bad_bias_never_reaches_the_engine(void **state)
+{
+    static const char *const bad[] = {
+        "{\"1000\":1}", "{\"1000000000000\":1}", "{\"-1\":1}", "{\"AI\":1}",
+        "{\"\":1}",     "{\"1.5\":1}",           "{\"05\":1}", "{\" 5\":1}",
+        "{\"+5\":1}",
+    };
+    char json[100];
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(json, sizeof(json), "{\"logit_bias\":%s}", bad[i]);
+        expect_chat(json, "invalid_value", "logit_bias");
+    }
+    expect_chat("{\"logit_bias\":{\"5\":101}}", "decimal_above_max_value",
+                "logit_bias");
+    expect_chat("{\"logit_bias\":{\"5\":-100.5}}", "decimal_below_min_value",
+                "logit_bias");
+    expect_chat("{\"logit_bias\":{\"5\":\"x\"}}", "invalid_type", "logit_bias");
+    expect_chat("{\"logit_bias\":{}}", "", "");
+}
+
+static void what_would_change_the_answer_is_refused(void **state)
+{
+    (void)state;
+    expect_chat("{\"n\":2}", "unsupported_parameter", "n");
+    expect_chat("{\"logprobs\":true}", "unsupported_parameter", "logprobs");
+    expect_chat("{\"tools\":[{\"type\":\"function\"}]}",
+                "unsupported_parameter", "tools");
+    expect_chat("{\"tool_choice\":\"required\"}", "unsupported_parameter",
+                "tool_choice");
+    expect_chat("{\"tool_choice\":{\"type\":\"function\"}}",
+                "unsupported_parameter", "tool_choice");
+    expect_chat("{\"tool_choice\":\"maybe\"}", "invalid_value", "tool_choice");
+    expect_chat("{\"response_format\":{\"type\":\"json_object\"}}",
+                "unsupported_parameter", "response_format");
+    expect_chat("{\"response_format\":{\"type\":\"json_schema\"}}",
+                "invalid_type", "response_format.json_schema");
+    expect_chat("{\"response_format\":{\"type\":\"sound\"}}", "invalid_value",
+                "response_format.type");
+    expect_chat("{\"audio\":{\"voice\":\"a\"}}", "unsupported_parameter",
+                "audio");
+    expect_chat("{\"modalities\":[\"text\",\"audio\"]}",
+                "unsupported_parameter", "modalities");
+    expect_chat("{\"previous_response_id\":\"r\"}", "unsupported_parameter",
+                "previous_response_id");
+    expect(PARAMS_TEXT, "{\"echo\":true}", "unsupported_parameter", "echo");
+    expect(PARAMS_TEXT, "{\"logprobs\":0}", "unsupported_parameter",
+           "logprobs");
+    expect(PARAMS_TEXT, "{\"suffix\":\"x\"}", "unsupported_parameter",
+           "suffix");
+    expect(PARAMS_TEXT, "{\"best_of\":3}", "unsupported_parameter", "best_of");
+}
+
+static void what_asks_for_nothing_is_accepted(void **state)
+{
+    (void)state;
+    expect_chat("{\"n\":1,\"logprobs\":false,\"tools\":[],"
+                "\"tool_choice\":\"none\",\"modalities\":[\"text\"],"
+                "\"response_format\":{\"type\":\"text\"},\"functions\":[],"
+                "\"parallel_tool_calls\":false,\"store\":true,\"user\":\"u\","
+                "\"verbosity\":\"low\",\"prediction\":{\"type\":\"content\"},"
+                "\"brand_new\":{\"a\":[1]},\"MAX_TOKENS\":\"x\","
+                "\"min_tokens\":0,\"suffix\":5}",
+                "", "");
+    expect(PARAMS_TEXT, "{\"echo\":false,\"suffix\":\"\",\"best_of\":1}", "",
+           "");
+    /* Fields of the other route are unknown here. */
+    expect(PARAMS_TEXT, "{\"tools\":5,\"max_completion_tokens\":0}", "", "");
+}
+
+static void the_kv_object_knows_its_fields(void **state)
+{
+    (void)state;
+    expect_chat("{\"kv\":{}}", "", "");
+    expect_chat("{\"kv\":{\"policy\":\"exact\"}}", "", "");
+    expect_chat("{\"kv\":{\"policy\":\"none\",\"session\":null,"
+                "\"append\":false}}",
+                "", "");
+    expect_chat("{\"kv\":{\"policy\":\"dbtrimkv\"}}", "unsupported_parameter",
+                "kv.policy");
+    expect_chat("{\"kv\":{\"policy\":\"dbtrimkw\"}}", "invalid_value",
+                "kv.policy");
+    expect_chat("{\"kv\":{\"policy\":1}}", "invalid_type", "kv.policy");
+    expect_chat("{\"kv\":{\"session\":\"chat-1\"}}", "unsupported_parameter",
+                "kv.session");
+    expect_chat("{\"kv\":{\"append\":true}}", "unsupported_parameter",
+                "kv.append");
+    expect_chat("{\"kv\":{\"pin\":[\"system\"]}}", "unsupported_parameter",
+                "kv.pin");
+    expect_chat("{\"kv\":{\"session_token\":5}}", "unknown_parameter",
+                "kv.session_token");
+    expect(PARAMS_TEXT, "{\"kv\":{\"Policy\":\"exact\"}}", "unknown_parameter",
+           "kv.Policy");
+}
+
+static void a_continued_message_opens_no_turn(void **state)
+{
+    (void)state;
+    struct result r = read_as(PARAMS_CHAT, "{\"continue_final_message\":true}");
+    assert_int_equal(r.rc, OK);
+    assert_true(r.p.continue_final_message);
+    assert_false(r.p.add_generation_prompt);
+    end(&r);
+    r = read_as(PARAMS_CHAT, "{\"add_generation_prompt\":false}");
+    assert_false(r.p.add_generation_prompt);
+    end(&r);
+    expect_chat("{\"continue_final_message\":true,"
+                "\"add_generation_prompt\":true}",
+                "invalid_value", "continue_final_message");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_empty_request_has_the_documented_defaults),
+        cmocka_unit_test(values_arrive_where_the_engine_reads_them),
+        cmocka_unit_test(null_is_absent_for_every_field),
+        cmocka_unit_test(a_wrong_type_is_named),
+        cmocka_unit_test(a_value_outside_its_range_is_named),
+        cmocka_unit_test(a_stop_has_a_longest_length),
+        cmocka_unit_test(huge_limits_mean_the_context),
+        cmocka_unit_test(max_completion_tokens_wins),
+        cmocka_unit_test(a_bad_bias_never_reaches_the_engine),
+        cmocka_unit_test(what_would_change_the_answer_is_refused),
+        cmocka_unit_test(what_asks_for_nothing_is_accepted),
+        cmocka_unit_test(the_kv_object_knows_its_fields),
+        cmocka_unit_test(a_continued_message_opens_no_turn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
