@@ -171,7 +171,7 @@ static enum err load_model(struct parts *p, struct errmsg *m)
     if (rc == OK)
         rc = tokenizer_from_gguf(&p->tokenizer, p->gguf, m);
     if (rc == OK)
-        rc = prompt_new(&p->prompt, p->gguf, p->tokenizer, m);
+        rc = prompt_from_gguf(&p->prompt, p->gguf, p->tokenizer, m);
     if (rc == OK)
         rc = make_fingerprint(p, m);
     return rc;

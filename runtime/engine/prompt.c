@@ -3,66 +3,133 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/clock.h"
+#include "runtime/text/chat.h"
 
-/* Renders ChatML: <|im_start|>role\ncontent<|im_end|>\n. */
 struct prompt {
     const struct tokenizer *tokenizer;
-    bool is_chatml; /* the model's template is one */
+    struct chat_template *chat; /* NULL: the model knows no chats */
 };
 
-static const char open_mark[] = "<|im_start|>", close_mark[] = "<|im_end|>\n";
-
-enum err prompt_new(struct prompt **out, const struct gguf *g,
-                    const struct tokenizer *t, struct errmsg *m)
+/* The text of a token, terminated; *out is NULL when there is none. */
+static enum err copy_token(char **out, const struct tokenizer *t, int32_t id)
 {
-    struct gguf_str text = {0};
+    size_t n = 0;
+    const char *s = id >= 0 ? tokenizer_token_bytes(t, id, &n) : NULL;
+    *out = NULL;
+    if (!s)
+        return OK;
+    *out = strndup(s, n);
+    return *out ? OK : ERR_NOMEM;
+}
+
+/* A model without a template whose vocabulary has the marks of ChatML was
+ * trained on it. */
+static bool has_chatml(const struct tokenizer *t)
+{
+    return tokenizer_find(t, "<|im_start|>", 12) >= 0 &&
+           tokenizer_find(t, "<|im_end|>", 10) >= 0;
+}
+
+static enum err load_template(struct prompt *p, const struct prompt_spec *spec,
+                              struct errmsg *m)
+{
+    char *bos = NULL, *eos = NULL;
+    enum err rc = copy_token(&bos, p->tokenizer, tokenizer_bos(p->tokenizer));
+    if (rc == OK)
+        rc = copy_token(&eos, p->tokenizer, tokenizer_eos(p->tokenizer));
+    if (rc == OK) {
+        const struct chat_spec chat = {.text = spec->chat_template.s,
+                                       .n_text = spec->chat_template.n,
+                                       .bos = bos,
+                                       .eos = eos};
+        rc = chat_template_new(&p->chat, &chat, m);
+    } else {
+        err_set(m, rc, "no memory for the chat template");
+    }
+    free(bos);
+    free(eos);
+    return rc;
+}
+
+enum err prompt_new(struct prompt **out, const struct prompt_spec *spec,
+                    struct errmsg *m)
+{
     struct prompt *p = calloc(1, sizeof(*p));
+    enum err rc = OK;
     if (!p)
         return err_set(m, ERR_NOMEM, "no memory for the chat template");
-    p->tokenizer = t;
-    if (gguf_string(g, "tokenizer.chat_template", &text, NULL) == OK)
-        p->is_chatml = memmem(text.s, (size_t)text.n, open_mark,
-                              sizeof(open_mark) - 1) != NULL;
+    p->tokenizer = spec->tokenizer;
+    if (spec->chat_template.s || has_chatml(spec->tokenizer))
+        rc = load_template(p, spec, m);
+    if (rc != OK) {
+        prompt_free(p);
+        return rc;
+    }
     *out = p;
     return OK;
 }
 
+enum err prompt_from_gguf(struct prompt **out, const struct gguf *g,
+                          const struct tokenizer *t, struct errmsg *m)
+{
+    struct prompt_spec spec = {.tokenizer = t};
+    struct errmsg inner = {0};
+    enum err rc =
+        gguf_string(g, "tokenizer.chat_template", &spec.chat_template, m);
+    if (rc != OK && rc != ERR_NOTFOUND)
+        return rc;
+    rc = prompt_new(out, &spec, &inner);
+    return rc == OK ? OK
+                    : err_set(m, rc, "tokenizer.chat_template: %s", inner.text);
+}
+
 void prompt_free(struct prompt *p)
 {
+    if (!p)
+        return;
+    chat_template_free(p->chat);
     free(p);
 }
 
-static void put(struct text_segment *seg, size_t *n, const char *s,
-                bool special)
+static enum err encode(const struct prompt *p, const struct jinja_output *text,
+                       struct tokens *out)
 {
-    seg[(*n)++] = (struct text_segment){s, strlen(s), special};
+    struct text_segment *seg = calloc(text->n_segments + 1, sizeof(*seg));
+    if (!seg)
+        return ERR_NOMEM;
+    for (size_t i = 0; i < text->n_segments; i++) {
+        const struct jinja_segment *s = &text->segments[i];
+        seg[i] = (struct text_segment){text->text.data + s->offset, s->length,
+                                       s->is_template};
+    }
+    enum err rc = tokenizer_encode_segments(p->tokenizer, seg, text->n_segments,
+                                            TOKENIZER_ADD_BOS, out);
+    free(seg);
+    return rc;
 }
 
 enum err prompt_from_chat(const struct prompt *p,
                           const struct prompt_chat *chat, struct tokens *out,
                           struct errmsg *m)
 {
-    size_t n = 0, n_messages = (size_t)cJSON_GetArraySize(chat->messages);
-    if (!p->is_chatml)
+    struct jinja_output text = {0};
+    const struct chat_options o = {
+        .tools = chat->tools,
+        .kwargs = chat->kwargs,
+        .add_generation_prompt = chat->add_generation_prompt,
+        .continue_final_message = chat->continue_final_message,
+        .now = clock_wall_s(),
+    };
+    if (!p->chat)
         return err_set(m, ERR_UNSUPPORTED,
-                       "this model has no chat template that we can render");
-    struct text_segment *seg = calloc(5 * n_messages + 1, sizeof(*seg));
-    if (!seg)
-        return err_set(m, ERR_NOMEM, "no memory for %zu messages", n_messages);
-    for (const cJSON *x = chat->messages->child; x; x = x->next) {
-        put(seg, &n, open_mark, true);
-        put(seg, &n, json_get(x, "role")->valuestring, true);
-        put(seg, &n, "\n", true);
-        put(seg, &n, json_get(x, "content")->valuestring, false);
-        if (x->next || !chat->continue_final_message)
-            put(seg, &n, close_mark, true);
-    }
-    if (chat->add_generation_prompt)
-        put(seg, &n, "<|im_start|>assistant\n", true);
-    enum err rc =
-        tokenizer_encode_segments(p->tokenizer, seg, n, TOKENIZER_ADD_BOS, out);
-    free(seg);
+                       "This model has no chat template; use "
+                       "/v1/completions.");
+    enum err rc = chat_render(&text, p->chat, chat->messages, &o, m);
+    if (rc != OK)
+        return rc;
+    rc = encode(p, &text, out);
+    jinja_output_fini(&text);
     return rc == OK ? OK : err_set(m, rc, "cannot tokenize the chat");
 }
 

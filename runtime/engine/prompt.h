@@ -24,18 +24,32 @@
 
 struct prompt;
 
+struct prompt_spec { /* the template is borrowed for prompt_new() only */
+    const struct tokenizer *tokenizer;
+    struct gguf_str chat_template; /* s NULL: ChatML where the vocabulary has
+                                      its marks, else no chats */
+};
+
 struct prompt_chat {
-    const cJSON *messages; /* an array; contents are strings, roles checked */
-    const cJSON *kwargs;   /* more variables of the template; NULL: none */
+    const cJSON *messages; /* an array that chat.h can render */
+    const cJSON *tools;    /* an array, or NULL */
+    const cJSON *kwargs;   /* an object of more variables, or NULL */
     bool add_generation_prompt;
     bool continue_final_message; /* the last message stays open */
 };
 
-/* Reads the chat template of a model file. A model without one can still
- * complete plain text. ERR_INVAL and ERR_UNSUPPORTED: a template that we
- * can't render right, with the sentence saying why. */
-MUST_CHECK enum err prompt_new(struct prompt **out, const struct gguf *g,
-                               const struct tokenizer *t, struct errmsg *m);
+/* On OK the caller owns *out and ends it with prompt_free(). ERR_INVAL and
+ * ERR_UNSUPPORTED: a template that we can't render right; the sentence says
+ * why. */
+MUST_CHECK enum err prompt_new(struct prompt **out,
+                               const struct prompt_spec *spec,
+                               struct errmsg *m);
+
+/* The same with the template of a model file, which is not needed
+ * afterwards. */
+MUST_CHECK enum err prompt_from_gguf(struct prompt **out, const struct gguf *g,
+                                     const struct tokenizer *t,
+                                     struct errmsg *m);
 void prompt_free(struct prompt *p); /* NULL is allowed */
 
 /* The tokens of a chat, appended to *out. ERR_INVAL: the template refuses
