@@ -1,0 +1,122 @@
+#include "server_bench.h"
+
+#include "server/metrics.h"
+#include "server/metrics_text.h"
+
+static void labels_are_escaped(void **state)
+{
+    struct buf out = {0};
+    struct metrics_text t = {&out, false};
+    const struct metrics_label labels[] = {
+        {"a", "x\"y\\z\n"}, {"b", NULL}, {NULL, NULL}};
+    (void)state;
+    assert_int_equal(metrics_text_labels(&t, "n", labels), OK);
+    assert_int_equal(metrics_text_uint(&t, UINT64_MAX), OK);
+    assert_string_equal(
+        out.data, "n{a=\"x\\\"y\\\\z\\n\",b=\"\"} 18446744073709551615\n");
+    buf_fini(&out);
+}
+
+static void a_histogram_is_cumulative(void **state)
+{
+    const double le[] = {0.25, 1, 20};
+    const struct engine_histogram h = {
+        .n = 3, .le = le, .count = {2, 0, 5, 1}, .sum = 12.5};
+    struct buf out = {0};
+    struct metrics_text t = {&out, true};
+    (void)state;
+    assert_int_equal(metrics_text_histogram(&t, "x_seconds", "Help.", &h), OK);
+    assert_int_equal(metrics_text_end(&t), OK);
+    assert_string_equal(out.data, "# HELP x_seconds Help.\n"
+                                  "# TYPE x_seconds histogram\n"
+                                  "x_seconds_bucket{le=\"0.25\"} 2\n"
+                                  "x_seconds_bucket{le=\"1.0\"} 2\n"
+                                  "x_seconds_bucket{le=\"20.0\"} 7\n"
+                                  "x_seconds_bucket{le=\"+Inf\"} 8\n"
+                                  "x_seconds_sum 12.5\n"
+                                  "x_seconds_count 8\n"
+                                  "# EOF\n");
+    buf_fini(&out);
+}
+
+static void a_counters_family_is_named_by_the_format(void **state)
+{
+    struct buf out = {0};
+    struct metrics_text t = {&out, false};
+    (void)state;
+    assert_int_equal(metrics_text_family(&t, "x", METRICS_COUNTER, "H."), OK);
+    t.openmetrics = true;
+    assert_int_equal(metrics_text_family(&t, "x", METRICS_COUNTER, "H."), OK);
+    assert_string_equal(out.data, "# HELP x_total H.\n# TYPE x_total counter\n"
+                                  "# HELP x H.\n# TYPE x counter\n");
+    buf_fini(&out);
+}
+
+static void the_format_follows_the_accept_header(void **state)
+{
+    (void)state;
+    assert_false(metrics_wants_openmetrics(NULL));
+    assert_false(metrics_wants_openmetrics("text/plain; version=0.0.4"));
+    assert_true(metrics_wants_openmetrics(
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.1"));
+    assert_non_null(strstr(metrics_content_type(false), "version=0.0.4"));
+    assert_non_null(strstr(metrics_content_type(true), "openmetrics"));
+}
+
+/* The value of the line that begins so; fails without one. */
+static double value_of(const char *text, const char *begin)
+{
+    const char *at = strstr(text, begin);
+    if (!at)
+        fail_msg("no sample %s", begin);
+    return strtod(at + strlen(begin), NULL);
+}
+
+static void requests_are_counted_by_route_and_outcome(void **state)
+{
+    struct bench b;
+    (void)state;
+    bench_start(&b, 2048, NULL, NULL);
+    const char *bodies[] = {
+        "{\"model\":\"toy\",\"prompt\":\"abc\",\"max_tokens\":5,"
+        "\"ignore_eos\":true}",
+        "{\"model\":\"toy\",\"prompt\":\"abc\",\"max_tokens\":7,"
+        "\"ignore_eos\":true}",
+        "{\"model\":\"toy\",\"temperature\":9}",
+    };
+    for (int i = 0; i < 3; i++) {
+        struct buf answer = bench_ask(&b, "/v1/completions", bodies[i]);
+        buf_fini(&answer);
+    }
+    struct buf answer = bench_get(&b, "GET /metrics HTTP/1.1");
+    const char *t = answer.data;
+    assert_true(value_of(t, "\nebb_requests_total{tenant=\"default\",route="
+                            "\"completions\",outcome=\"ok\"} ") == 2);
+    assert_true(value_of(t, "\nebb_requests_total{tenant=\"default\",route="
+                            "\"completions\",outcome=\"bad_request\"} ") == 1);
+    assert_true(value_of(t, "\nebb_generation_tokens_total{tenant="
+                            "\"default\"} ") == 12);
+    assert_true(value_of(t, "\nebb_prompt_tokens_total{tenant=\"default\"} ") ==
+                6);
+    double sum = value_of(t, "\nebb_kv_bytes{state=\"live\"} ") +
+                 value_of(t, "\nebb_kv_bytes{state=\"idle\"} ") +
+                 value_of(t, "\nebb_kv_bytes{state=\"prefix\"} ") +
+                 value_of(t, "\nebb_kv_bytes{state=\"reserved\"} ") +
+                 value_of(t, "\nebb_kv_bytes{state=\"free\"} ");
+    assert_true(sum == value_of(t, "\nebb_kv_budget_bytes "));
+    assert_true(value_of(t, "\nebb_request_seconds_count ") == 2);
+    buf_fini(&answer);
+    bench_stop(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(labels_are_escaped),
+        cmocka_unit_test(a_histogram_is_cumulative),
+        cmocka_unit_test(a_counters_family_is_named_by_the_format),
+        cmocka_unit_test(the_format_follows_the_accept_header),
+        cmocka_unit_test(requests_are_counted_by_route_and_outcome),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
