@@ -1,0 +1,36 @@
+"""Fixtures of the end-to-end tests: the real program on the real model."""
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from ebb_server import Server  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def shared(ebb, small_model):
+    """One server for all tests that need no flags and leave it as it was."""
+    server = Server(ebb, small_model)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def server(shared):
+    yield shared
+    assert shared.process.poll() is None, shared.log()[-3000:]
+
+
+@pytest.fixture
+def launch(ebb, small_model):
+    """launch(*flags) starts a server that ends with the test."""
+    started = []
+
+    def launch(*flags):
+        started.append(Server(ebb, small_model, *flags))
+        return started[-1]
+
+    yield launch
+    for server in started:
+        server.close()

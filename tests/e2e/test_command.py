@@ -1,0 +1,152 @@
+"""The command line, start and end of the program."""
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from ebb_server import CHAT, ENDLESS, Server, chat, read_all, read_until, \
+    request
+
+
+def run(ebb, *args):
+    return subprocess.run([ebb, *map(str, args)], capture_output=True,
+                          text=True, timeout=60)
+
+
+def test_version_and_help(ebb):
+    assert run(ebb, "--version").stdout.startswith("ebb ")
+    for args in (["help"], ["--help"], ["help", "serve"], ["serve", "--help"]):
+        r = run(ebb, *args)
+        assert r.returncode == 0 and "serve" in r.stdout + " serve"
+    assert "--kv-memory" in run(ebb, "serve", "--help").stdout
+
+
+@pytest.mark.parametrize("args, words", [
+    ([], ["ebb serve"]),
+    (["sevre"], ["sevre"]),
+    (["help", "nothing"], ["nothing"]),
+    (["serve", "--kv-memry", "1GiB"], ["--kv-memry", "--kv-memory"]),
+    (["serve", "--port", "70000"], ["--port", "70000"]),
+    (["serve", "--port", "x"], ["--port", "x"]),
+    (["serve", "--kv-type", "f17"], ["f17", "f16"]),
+    (["serve", "--kv-memory", "1EiB"], ["--kv-memory"])])
+def test_wrong_usage(ebb, args, words):
+    r = run(ebb, *args)
+    assert r.returncode == 2 and not r.stdout
+    for word in words:
+        assert word in r.stderr
+    assert len(r.stderr) < 2000 or args == []
+
+
+def test_a_model_that_is_not_there(ebb, tmp_path):
+    r = run(ebb, "serve", "--model", tmp_path / "no-model.gguf")
+    assert r.returncode == 1 and "no-model.gguf" in r.stderr
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF" + b"\xff" * 100)
+    r = run(ebb, "serve", "--model", bad)
+    assert r.returncode == 1 and "bad.gguf" in r.stderr
+
+
+def test_settings_that_the_model_cannot_do(ebb, small_model):
+    r = run(ebb, "serve", "--model", small_model, "--max-context", 100000)
+    assert r.returncode == 2 and "100000" in r.stderr and "8192" in r.stderr
+    r = run(ebb, "serve", "--model", small_model, "--kv-memory", "100KiB")
+    assert r.returncode == 2 and "102400" in r.stderr
+
+
+def test_a_port_in_use(ebb, small_model, server):
+    r = run(ebb, "serve", "--model", small_model, "--kv-memory", "64MiB",
+            "--port", server.port)
+    assert r.returncode == 1 and str(server.port) in r.stderr
+    assert "listening" not in r.stdout
+
+
+def test_the_start_says_what_memory_is_for(launch):
+    server = launch("--host", "localhost")
+    text = server.out.read_text()
+    assert "KV budget 256.0" in text and "MiB" in text
+    assert text.endswith(f"listening on {server.url}\n")
+    assert server.host in ("127.0.0.1", "[::1]")
+
+
+def test_names_of_the_model(launch, small_model):
+    server = launch("--alias", "team/chat")
+    ids = [m["id"] for m in server.get("/v1/models").json["data"]]
+    assert ids == [small_model.name.removesuffix(".gguf"), "team/chat"]
+    assert server.get("/v1/models/team%2Fchat").status == 200
+    assert server.get("/v1/models/team/chat").json["context_length"] == 8192
+    assert server.post(CHAT, chat(model="team/chat")).status == 200
+    assert server.post(CHAT, chat(model="default")).status == 404
+
+
+def test_sigterm_lets_running_answers_finish(launch):
+    server = launch()
+    answer = []
+
+    def ask():
+        answer.append(server.post(CHAT, chat(max_tokens=60, ignore_eos=True)))
+
+    t = threading.Thread(target=ask)
+    t.start()
+    server.wait_for(running=1)
+    late = server.connect()
+    assert server.stop(signal.SIGTERM) == 0
+    t.join()
+    assert answer[0].status == 200
+    assert answer[0].json["usage"]["completion_tokens"] == 60
+    late.close()
+
+
+def test_new_requests_are_refused_while_draining(launch):
+    server = launch()
+    with server.connect() as s:
+        s.sendall(request("POST", CHAT, chat(**ENDLESS, stream=True)))
+        read_until(s, b'"content":"')
+        server.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + 5
+        while server.get("/health").status == 200:
+            assert time.monotonic() < end
+        r = server.post(CHAT, chat())
+        assert r.status == 503 and 1 <= int(r.headers["retry-after"]) <= 60
+        assert r.error["type"] == "server_error"
+        start = time.monotonic()
+        assert server.stop(signal.SIGTERM) == 0, "a second signal"
+        assert time.monotonic() - start < 10
+
+
+def test_what_does_not_finish_ends_with_an_error_in_its_stream(launch):
+    server = launch("--drain-timeout", "500ms")
+    with server.connect() as s:
+        s.sendall(request("POST", CHAT, chat(**ENDLESS, stream=True)))
+        read_until(s, b'"content":"')
+        status = []
+        t = threading.Thread(target=lambda: status.append(server.stop()))
+        t.start()
+        rest = read_all(s)
+        t.join()
+    assert status == [0]
+    assert b'data: {"error":{' in rest and b"data: [DONE]\n\n" in rest
+
+
+def test_sigint_ends_an_idle_server(launch):
+    server = launch()
+    assert server.stop(signal.SIGINT) == 0
+
+
+def test_memory_stays_within_what_was_said(ebb, small_model):
+    """RSS after load and a few answers, against the sum that was printed."""
+    server = Server(ebb, small_model, "--kv-memory", "64MiB")
+    try:
+        for i in range(4):
+            body = chat(f"{i} " + "tell me more " * 300, max_tokens=4)
+            assert server.post(CHAT, body).status == 200
+        line = [x for x in server.out.read_text().splitlines()
+                if x.startswith("memory:")][0]
+        said = float(line.split("=")[1].split()[0])
+        status = open(f"/proc/{server.process.pid}/status").read()
+        rss = int(status.split("VmRSS:")[1].split()[0]) / 1024
+        assert rss < said, (rss, line)
+    finally:
+        server.close()
