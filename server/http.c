@@ -20,8 +20,6 @@
 #include "server/watch.h"
 
 enum {
-    /* Headers of a request, and the block an answer is sent from. */
-    CONNECTION_MEMORY = 64 * 1024,
     /* A refused body up to this size is read before the answer, so that the
      * connection can go on; above it the answer comes at once. */
     SWALLOW_MAX = 1024 * 1024
@@ -147,8 +145,9 @@ static void check_head(struct exchange *ex, const char *method, const char *url)
         ex->early.close = true;
 }
 
-static struct exchange *begin(struct server *s, struct MHD_Connection *conn,
-                              const char *method, const char *url)
+static struct exchange *open_exchange(struct server *s,
+                                      struct MHD_Connection *conn,
+                                      const char *method, const char *url)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -305,7 +304,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn,
     struct exchange *ex = *con_cls;
     (void)version;
     if (!ex) {
-        ex = begin(cls, conn, method, url);
+        ex = open_exchange(cls, conn, method, url);
         if (!ex)
             return MHD_NO;
         *con_cls = ex;
@@ -416,7 +415,7 @@ enum err http_start(struct server *s, struct errmsg *m)
         0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER,
         on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, s->listen_fd,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->max_peers,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVER_CONNECTION_MEMORY,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SERVER_IDLE_S,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_END);

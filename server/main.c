@@ -244,7 +244,7 @@ static void print_start(const struct parts *p)
            p->model_id, i->arch, i->n_layers, i->n_kv_heads, i->n_vocab,
            p->max_context, workers_count(p->workers), p->ops->name);
     printf("memory: model file %.1f MiB + repacked weights %.1f + KV budget "
-           "%.1f + activations and logits %.1f + request bodies up to %.1f = "
+           "%.1f + activations and logits %.1f + network buffers up to %.1f = "
            "%.1f MiB\n",
            mib(i->file_bytes), mib(i->packed_bytes), mib(kv),
            mib(i->scratch_bytes), mib(network), mib(sum));

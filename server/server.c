@@ -16,7 +16,7 @@
 
 enum {
     BACKLOG = 511,
-    PEERS_MAX = 4096, /* connections at once */
+    PEERS_MAX = 1024, /* connections at once */
     PEERS_SPARE = 64, /* of them for /health and /metrics */
     FDS_OTHER = 128,  /* files, epoll sets, lingering sockets */
     HOST_MAX = 256,
@@ -134,9 +134,14 @@ const char *server_url(const struct server *s)
     return s->url;
 }
 
-uint64_t server_memory_max(const struct server *s)
+static uint64_t bodies_max(const struct server *s)
 {
     return s->o.max_body * SERVER_BODIES;
+}
+
+uint64_t server_memory_max(const struct server *s)
+{
+    return bodies_max(s) + (uint64_t)s->max_peers * SERVER_CONNECTION_MEMORY;
 }
 
 void server_drain(struct server *s)
@@ -200,7 +205,7 @@ void server_free(struct server *s)
 
 bool server_body_reserve(struct server *s, size_t n)
 {
-    uint64_t limit = server_memory_max(s);
+    uint64_t limit = bodies_max(s);
     uint64_t before = atomic_fetch_add(&s->body_bytes, n);
     if (before + n <= limit)
         return true;

@@ -31,7 +31,8 @@ MUST_CHECK enum err server_new(struct server **out,
 /* "http://HOST:PORT" with the real port. Lives as long as the server. */
 const char *server_url(const struct server *s);
 
-/* Bytes of request bodies that are held at once, at most. */
+/* Bytes of connections and of request bodies that are held at once, at
+ * most. */
 uint64_t server_memory_max(const struct server *s);
 
 /* New work is refused (503, Retry-After) from now on; /health says so. */

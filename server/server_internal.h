@@ -21,7 +21,10 @@ enum {
     SERVER_URL_MAX = 320,
     /* Bodies of all requests together may take this many times the limit of
      * one, so that a crowd of uploads can't fill the memory. */
-    SERVER_BODIES = 16,
+    SERVER_BODIES = 8,
+    /* Of one connection: headers of a request, the block an answer is sent
+     * from. */
+    SERVER_CONNECTION_MEMORY = 64 * 1024,
     /* Seconds of silence after which the library closes a connection. */
     SERVER_IDLE_S = 60
 };
