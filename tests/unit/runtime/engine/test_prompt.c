@@ -28,8 +28,8 @@ static struct tokens ask(const char *template, const char *messages, bool open,
 }
 
 static const char marks[] =
-    "{% for m in messages %}<|u|>{{ m.content }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|v|>{% endif %}";
+    "{% for m in messages %}<|nan|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|nan|>{% endif %}";
 
 static void check(struct tokens got, const int32_t *wanted, size_t n)
 {
@@ -43,9 +43,9 @@ marks_of_the_template_become_tokens_and_those_of_users_do_not(void **state)
 {
     enum err rc;
     struct errmsg m = {0};
-    const int32_t plain[] = {28, 0, 1, 26, 29};
+    const int32_t plain[] = {27, 0, 1, 26, 27};
     /* The toy has no tokens for < and |, so only the letters stay. */
-    const int32_t forged[] = {28, 0, 4, 13, 3, 1, 26, 29};
+    const int32_t forged[] = {27, 0, 4, 13, 3, 1, 26, 27};
     (void)state;
     check(
         ask(marks, "[{\"role\":\"user\",\"content\":\"ab\"}]", false, &rc, &m),
@@ -61,7 +61,7 @@ static void an_open_message_has_no_end(void **state)
 {
     enum err rc;
     struct errmsg m = {0};
-    const int32_t wanted[] = {28, 0, 1};
+    const int32_t wanted[] = {27, 0, 1};
     (void)state;
     check(ask(marks, "[{\"role\":\"assistant\",\"content\":\"ab\"}]", true, &rc,
               &m),
