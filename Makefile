@@ -84,13 +84,18 @@ run: ## build and serve MODEL (a name of deploy/models.tsv, a file or a URL) wit
 	    exec $(BUILD)/ebb serve --model "$$model" $(ARGS)
 
 test: ## every test; the last line is "N passed, N failed, N skipped"
+	$(Q)deploy/setup.sh test || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 	$(Q)$(PYTHON) tests/run.py
+
+test-packages:
+	$(Q)deploy/setup.sh test
 
 unit: unit-build ## the unit tests alone (SAN=address,undefined or thread too)
 	@for t in $(TESTS); do $$t || exit 1; done
 unit-build: $(TESTS)
+$(TESTS): | test-packages
 
-lint: $(BUILD)/tools/put_options ## the rules of the house: layers, format, lengths, fresh files
+lint: test-packages $(BUILD)/tools/put_options ## the rules of the house: layers, format, lengths, fresh files
 	$(Q)$(PYTHON) tests/lint/lint.py
 
 docs: $(BUILD)/tools/put_options ## write docs/options.md, deploy/ebb.conf and README's table
@@ -116,7 +121,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_DIR = $(BUILD)/fuzz
 FUZZERS  = $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 
-fuzz-build:
+fuzz-build: test-packages
 	$(MAKE) CC=clang BUILD=$(FUZZ_DIR) SAN=fuzzer-no-link,address,undefined $(FUZZ_DIR)/libebb.a
 	@for t in $(FUZZERS); do \
 	    clang $(FLAGS) -MF $(FUZZ_DIR)/$$t.d $(CFLAGS) -fsanitize=fuzzer,address,undefined \
@@ -139,4 +144,4 @@ help: ## this list
 
 -include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d) $(wildcard $(BUILD)/bench/*.d)
 .DELETE_ON_ERROR:
-.PHONY: all setup run test unit unit-build lint docs bench bench-kernels bench-units fuzz fuzz-build clean help force
+.PHONY: all setup run test test-packages unit unit-build lint docs bench bench-kernels bench-units fuzz fuzz-build clean help force
