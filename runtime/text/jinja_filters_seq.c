@@ -294,7 +294,8 @@ FILTER(f_sum)
 static struct jinja_args rest(const struct jinja_args *args, size_t n)
 {
     struct jinja_args out = *args;
-    out.v += n;
+    if (n > 0) /* v may be NULL */
+        out.v += n;
     out.n -= n;
     return out;
 }

@@ -204,7 +204,8 @@ enum err jinja_percent(struct jinja_run *r, const struct jval *s,
             TRY(one_percent(&b, s, &at, &values, &named));
     }
     bool tuple = args->type == JINJA_SEQ && args->seq->kind == JINJA_TUPLE;
-    bool optional = args->type == JINJA_DICT || args->type == JINJA_SEQ;
+    bool optional = args->type == JINJA_DICT || args->type == JINJA_SEQ ||
+                    args->type == JINJA_UNDEFINED;
     if (!named && ((tuple && values.next < args->seq->n) ||
                    (!optional && values.next == 0)))
         return jinja_fail(r, "not all arguments converted during string "

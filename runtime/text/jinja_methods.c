@@ -68,11 +68,6 @@ METHOD(m_capitalize)
     return recase(r, self, args, JINJA_CAPITAL, out);
 }
 
-METHOD(m_swapcase)
-{
-    return recase(r, self, args, JINJA_SWAP, out);
-}
-
 static enum err strip(struct jinja_run *r, const struct jval *self,
                       const struct jinja_args *args, int sides,
                       struct jval *out)
@@ -429,8 +424,10 @@ static enum err is_case(struct jinja_run *r, const struct jval *self,
         uint32_t cp;
         at += jinja_char(self->s.p + at, self->s.n - at, &cp);
         utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-        bool is_upper = c == UTF8PROC_CATEGORY_LU;
-        bool is_lower = c == UTF8PROC_CATEGORY_LL;
+        bool is_upper = c == UTF8PROC_CATEGORY_LU ||
+                        utf8proc_isupper((utf8proc_int32_t)cp);
+        bool is_lower = c == UTF8PROC_CATEGORY_LL ||
+                        utf8proc_islower((utf8proc_int32_t)cp);
         some |= upper ? is_upper : is_lower;
         other |= c == UTF8PROC_CATEGORY_LT || (upper ? is_lower : is_upper);
     }
@@ -504,7 +501,6 @@ const struct jinja_builtin jinja_str_methods[] = {
     {"lower", m_lower},
     {"title", m_title},
     {"capitalize", m_capitalize},
-    {"swapcase", m_swapcase},
     {"strip", m_strip},
     {"lstrip", m_lstrip},
     {"rstrip", m_rstrip},

@@ -1,10 +1,10 @@
 #include "runtime/text/jinja_value.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/json.h"
 
 enum { ALLOC_STEP = 256 };
 
@@ -52,19 +52,10 @@ enum err jinja_alloc(struct jinja_run *r, void *out, size_t count, size_t size)
 
 static struct jval import_number(const cJSON *n)
 {
-    /* Above this a double may stand for several integers; the parser in
-     * base/json.h keeps the digits of those. */
-    const double exact = 9007199254740992.0;
-    double d = n->valuedouble;
-    if (d != floor(d) || fabs(d) >= 9223372036854775808.0)
-        return jinja_float(d, true);
-    if (fabs(d) >= exact && n->valuestring != NULL) {
-        char *end;
-        long long i = strtoll(n->valuestring, &end, 10);
-        if (*end == '\0')
-            return jinja_int(i, true);
-    }
-    return jinja_int((int64_t)d, true);
+    int64_t i;
+    if (json_int64(n, &i) == OK)
+        return jinja_int(i, true);
+    return jinja_float(n->valuedouble, true);
 }
 
 static struct jval import_text(const char *s, bool is_input)

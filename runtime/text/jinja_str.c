@@ -329,7 +329,7 @@ enum err jinja_rfind(struct jinja_run *r, const struct jval *s, size_t from,
     for (size_t at = from; (at = jinja_find(s, at, to, needle)) != SIZE_MAX;
          at++) {
         *out = at;
-        TRY(jinja_step(r, 1 + needle->s.n / BYTES_PER_STEP));
+        TRY(jinja_step(r, 1 + needle->s.n / 8));
     }
     return OK;
 }

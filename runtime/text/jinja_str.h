@@ -73,8 +73,7 @@ enum jinja_case {
     JINJA_LOWER,
     JINJA_CAPITAL,    /* str.capitalize() */
     JINJA_TITLE,      /* str.title(): every run of letters */
-    JINJA_TITLE_WORD, /* the filter `title`: words as it sees them */
-    JINJA_SWAP        /* str.swapcase() */
+    JINJA_TITLE_WORD  /* the filter `title`: words as it sees them */
 };
 MUST_CHECK enum err jinja_recase(struct jinja_run *r, const struct jval *s,
                                  enum jinja_case to, struct jval *out);

@@ -91,7 +91,8 @@ TEST(t_sequence)
 {
     return answer(
         r, args,
-        self->type == JINJA_STR || self->type == JINJA_DICT ||
+        self->type == JINJA_UNDEFINED || self->type == JINJA_STR ||
+            self->type == JINJA_DICT ||
             (self->type == JINJA_SEQ && self->seq->kind <= JINJA_RANGE),
         out);
 }

@@ -134,8 +134,9 @@ static enum err put_upper(struct jinja_sb *b, uint32_t cp, bool is_input,
         (utf8proc_int32_t)cp, fold, FOLD_MAX, UTF8PROC_CASEFOLD, &last);
     utf8proc_int32_t up = title ? utf8proc_totitle((utf8proc_int32_t)cp)
                                 : utf8proc_toupper((utf8proc_int32_t)cp);
-    bool is_upper =
-        utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU;
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)cp);
+    bool is_upper = category == UTF8PROC_CATEGORY_LU ||
+                    (title && category == UTF8PROC_CATEGORY_LT);
     bool has_title = title && up != (utf8proc_int32_t)cp && cp != 0xDF;
     if (n < 2 || n > FOLD_MAX || is_upper || has_title)
         return jinja_sb_put_char(b, (uint32_t)up, is_input);
@@ -191,10 +192,6 @@ static enum letter_case choose(struct casing *c, uint32_t cp, size_t at,
         return AS_UPPER;
     case JINJA_LOWER:
         return AS_LOWER;
-    case JINJA_SWAP:
-        return utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU
-                   ? AS_LOWER
-                   : AS_UPPER;
     case JINJA_CAPITAL:
         c->inside = true;
         return was_inside ? AS_LOWER : AS_TITLE;

@@ -318,6 +318,18 @@ def save(name, data):
         f.write("\n")
 
 
+def save_corpus(templates):
+    """Seeds of tests/fuzz/fuzz_jinja.c: some of every topic, and the chats."""
+    corpus = OUT.parent.parent / "fuzz" / "corpus" / "jinja"
+    corpus.mkdir(parents=True, exist_ok=True)
+    for name, template in templates.items():
+        (corpus / f"chat-{name.split()[0].lower()}").write_text(template, newline="")
+    for topic, items in SNIPPETS.items():
+        good = [t for t in items if render(t, VARS) and t.encode().isascii()]
+        for i, t in enumerate(sorted(good, key=len)[-9:]):
+            (corpus / f"{topic.replace(' ', '-')}-{i}").write_text(t, newline="")
+
+
 def main():
     templates = dict(model_template(path) for path in sys.argv[1:])
     assert len(templates) == 2, "give the two model files"
@@ -329,6 +341,7 @@ def main():
     save("snippets.json", {"made_by": made_by, "vars": VARS, "cases": cases})
     save("random.json", {"made_by": made_by, "vars": VARS, "cases": random_templates(400, 20260)})
     save("chats.json", {"made_by": made_by, **chats(templates)})
+    save_corpus(templates)
     print(len(cases), "snippets,", sum("error" in e for e in cases), "of them errors")
 
 
