@@ -34,7 +34,10 @@ static int shortest(double v, char digits[32])
 void jinja_float_text(double v, char out[JINJA_FLOAT_TEXT])
 {
     if (isnan(v) || isinf(v)) {
-        strcpy(out, isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
+        snprintf(out, JINJA_FLOAT_TEXT, "%s",
+                 isnan(v) ? "nan"
+                 : v > 0  ? "inf"
+                          : "-inf");
         return;
     }
     char digits[32];
