@@ -41,6 +41,7 @@ struct peer {
     int64_t since_us;         /* connected, or its last request ended */
     struct exchange *current; /* the request being served, or NULL */
     bool cut;                 /* we have shut it down */
+    bool has_ended;           /* the other end had closed at the last look */
 };
 
 struct exchange {

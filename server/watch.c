@@ -75,13 +75,29 @@ static void expire(struct exchange *ex)
     ex->expired = true;
 }
 
+/* The library reads a socket until it has less than it asked for; an end that
+ * came together with the last bytes it notices only when something else
+ * happens. Seen twice, so that a request which is being taken up right now is
+ * not cut off. server.lock is held. */
+static void check_end(struct peer *p)
+{
+    char byte;
+    bool ended = recv(p->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    if (ended && p->has_ended && !p->cut) {
+        p->cut = true;
+        shutdown(p->fd, SHUT_RDWR);
+    }
+    p->has_ended = ended;
+}
+
 /* server.lock is held. */
 static void check_exchange(struct peer *p, int64_t now)
 {
     struct exchange *ex = p->current;
     bool silent = false;
     pthread_mutex_lock(&ex->lock);
-    if (ex->phase == EX_RECEIVING && !ex->expired && body_is_late(ex, now)) {
+    bool receives = ex->phase == EX_RECEIVING;
+    if (receives && !ex->expired && body_is_late(ex, now)) {
         expire(ex);
         p->cut = true;
         shutdown(p->fd, SHUT_RDWR);
@@ -92,6 +108,8 @@ static void check_exchange(struct peer *p, int64_t now)
     pthread_mutex_unlock(&ex->lock);
     if (silent)
         exchange_wake(ex);
+    if (receives)
+        check_end(p);
 }
 
 static void check_peers(struct server *s, int64_t now)
@@ -103,6 +121,7 @@ static void check_peers(struct server *s, int64_t now)
             check_exchange(p, now);
             continue;
         }
+        check_end(p);
         int64_t idle = now - p->since_us;
         if (!p->cut && (idle > HEADERS_US || (crowded && idle > SPARE_US))) {
             p->cut = true;

@@ -7,6 +7,7 @@
  * that closes only its sending half counts as gone.
  *
  * Every quarter of a second it also
+ *   - closes connections whose client closed them in the middle of a request;
  *   - tells 408 to who sends a body too slowly, cuts who sends headers too
  *     slowly, and frees idle connections when there are too many;
  *   - wakes streams that have been silent, so that they send a keep-alive;

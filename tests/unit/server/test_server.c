@@ -212,6 +212,32 @@ static void a_client_that_leaves_stops_the_work(void **state)
     bench_stop(&b);
 }
 
+/* What came and the end come to the server together, so that it reads once. */
+static void a_client_that_ends_in_the_middle_is_let_go(void **state)
+{
+    static const char *const part[] = {
+        "",
+        "GET",
+        "\r\n\r\n",
+        "GET /health HTTP/1.1\r\nHo",
+        "POST /v1/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{",
+    };
+    struct bench b;
+    (void)state;
+    bench_start(&b, 2048, NULL, NULL);
+    for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++) {
+        int64_t start = clock_us();
+        int fd = bench_connect(&b);
+        bench_send(fd, part[i], strlen(part[i]));
+        shutdown(fd, SHUT_WR);
+        struct buf rest = bench_rest(fd);
+        assert_int_equal(rest.len, 0);
+        buf_fini(&rest);
+        assert_true(clock_us() - start < 15 * 1000000);
+    }
+    bench_stop(&b);
+}
+
 static void one_at_a_time(struct engine_options *o)
 {
     o->max_running = 1;
@@ -417,6 +443,7 @@ int main(void)
         cmocka_unit_test(a_body_above_the_limit_is_refused_at_once),
         cmocka_unit_test(encodings_that_nobody_reads_are_415),
         cmocka_unit_test(a_client_that_leaves_stops_the_work),
+        cmocka_unit_test(a_client_that_ends_in_the_middle_is_let_go),
         cmocka_unit_test(a_queued_client_that_leaves_frees_its_place_only),
         cmocka_unit_test(the_state_is_told_while_the_model_works),
         cmocka_unit_test(a_draining_server_takes_nothing_and_ends_what_runs),
