@@ -150,6 +150,9 @@ void job_prepare(struct exchange *ex)
     struct job *job = exchange_is_over(ex) ? NULL : job_new(ex);
     if (job)
         prepare(ex, job, &gen);
+    /* An answer may take minutes; its request's bytes are not needed. */
+    server_body_release(ex->server, ex->body.len);
+    buf_fini(&ex->body);
     pthread_mutex_lock(&ex->lock);
     bool gone = ex->gone;
     if (!gone && job)
