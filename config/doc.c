@@ -6,8 +6,7 @@
 
 enum { HELP_WIDTH = 78 };
 
-/* Words of text, broken into lines that begin with `lead`. */
-static enum err put_wrapped(struct buf *out, const char *lead, const char *text)
+enum err option_put_wrapped(struct buf *out, const char *lead, const char *text)
 {
     size_t column = 0;
     enum err rc = OK;
@@ -28,15 +27,14 @@ static enum err put_wrapped(struct buf *out, const char *lead, const char *text)
     return rc == OK ? buf_putc(out, '\n') : rc;
 }
 
-static const char *default_of(const struct option *o)
+const char *option_default(const struct option *o)
 {
     if (o->shown_dflt != NULL)
         return o->shown_dflt;
     return o->type == OPT_BOOL ? "off" : o->dflt;
 }
 
-/* "--kv-type f16|q8_0|f32", "--any-model", "--port N". */
-static void usage(char *out, size_t size, const struct option *o)
+void option_usage(char *out, size_t size, const struct option *o)
 {
     char flag[OPTION_NAME_MAX + 8];
     option_flag(flag, o);
@@ -65,13 +63,13 @@ enum err config_put_help(struct buf *out)
              "available at the start. Times: 500ms, 30s, 5m.\n\n");
     for (size_t i = 0; i < n && rc == OK; i++) {
         char text[160];
-        usage(text, sizeof(text), &o[i]);
+        option_usage(text, sizeof(text), &o[i]);
         rc = buf_printf(out, "  %s%s\n", text,
                         o[i].type == OPT_LIST ? "   (may repeat)" : "");
         if (rc == OK)
-            rc = put_wrapped(out, "      ", o[i].help);
+            rc = option_put_wrapped(out, "      ", o[i].help);
         if (rc == OK)
-            rc = buf_printf(out, "      Default: %s.\n", default_of(&o[i]));
+            rc = buf_printf(out, "      Default: %s.\n", option_default(&o[i]));
     }
     if (rc == OK)
         rc = buf_puts(out, "  --help\n      This text.\n");
@@ -94,7 +92,7 @@ static enum err put_cell(struct buf *out, const char *text)
 static enum err put_row(struct buf *out, const struct option *o)
 {
     char text[160];
-    usage(text, sizeof(text), o);
+    option_usage(text, sizeof(text), o);
     enum err rc = buf_puts(out, "| `");
     if (rc == OK)
         rc = put_cell(out, text);
@@ -102,7 +100,7 @@ static enum err put_row(struct buf *out, const struct option *o)
         rc = buf_printf(out, "`%s | ",
                         o->type == OPT_LIST ? " (may repeat)" : "");
     if (rc == OK)
-        rc = put_cell(out, default_of(o));
+        rc = put_cell(out, option_default(o));
     if (rc == OK)
         rc = buf_puts(out, " | ");
     if (rc == OK)
@@ -159,7 +157,7 @@ enum err config_put_example(struct buf *out)
         rc = buf_puts(out, first ? "" : ",\n\n");
         first = false;
         if (rc == OK)
-            rc = put_wrapped(out, "    // ", o[i].help);
+            rc = option_put_wrapped(out, "    // ", o[i].help);
         if (rc == OK)
             rc = buf_printf(out, "    \"%s\": ", o[i].name);
         if (rc == OK)

@@ -185,6 +185,31 @@ static enum err parse_string(char **out, const char *text, struct errmsg *m)
     return OK;
 }
 
+static enum err parse_real(double *out, const struct option *o,
+                           const char *text, const char *where,
+                           struct errmsg *m)
+{
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end != '\0' ||
+        strspn(text, "-+.0123456789eE") != strlen(text))
+        return bad(where, text, "a number", m);
+    if (!(v >= (double)o->min && v <= (double)o->max))
+        return err_set(m, ERR_INVAL,
+                       "%s: '%.60s' is out of range; it must be from %" PRIu64
+                       " to %" PRIu64,
+                       where, text, o->min, o->max);
+    *out = v;
+    return OK;
+}
+
+static enum err append_word(struct config_list *l, const char *text,
+                            struct errmsg *m)
+{
+    enum err rc = list_append(l, text, strlen(text));
+    return rc == OK ? OK : err_set(m, rc, "no memory for a list");
+}
+
 static enum err check_range(const struct option *o, uint64_t v, bool negative,
                             const char *text, const char *where,
                             struct errmsg *m)
@@ -206,7 +231,7 @@ static enum err check_range(const struct option *o, uint64_t v, bool negative,
                    where, text, o->min, o->max, unit);
 }
 
-enum err option_set(struct config *c, const struct option *o, const char *text,
+enum err option_set(void *c, const struct option *o, const char *text,
                     uint64_t memory, const char *where, struct errmsg *m)
 {
     void *field = (char *)c + o->field;
@@ -218,6 +243,10 @@ enum err option_set(struct config *c, const struct option *o, const char *text,
         return parse_string(field, text, m);
     case OPT_LIST:
         return parse_list(field, text, m);
+    case OPT_WORDS:
+        return append_word(field, text, m);
+    case OPT_REAL:
+        return parse_real(field, o, text, where, m);
     case OPT_BOOL:
         return parse_bool(field, text, where, m);
     case OPT_CHOICE:
@@ -243,9 +272,9 @@ enum err option_set(struct config *c, const struct option *o, const char *text,
     return rc;
 }
 
-void option_clear_list(struct config *c, const struct option *o)
+void option_clear_list(void *c, const struct option *o)
 {
-    if (o->type != OPT_LIST)
+    if (o->type != OPT_LIST && o->type != OPT_WORDS)
         return;
     struct config_list *l =
         (struct config_list *)(void *)((char *)c + o->field);
