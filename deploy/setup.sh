@@ -6,8 +6,8 @@
 set -eu
 
 run="gcc make libc6-dev libmicrohttpd-dev libcjson-dev libpcre2-dev
-libutf8proc-dev libssl-dev libjemalloc-dev python3 python3-venv
-ca-certificates"
+libutf8proc-dev libssl-dev libjemalloc-dev libopenblas-dev python3
+python3-venv ca-certificates"
 test="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev git
 util-linux"
 

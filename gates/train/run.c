@@ -1,0 +1,385 @@
+#include "gates/train/run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/rng.h"
+#include "base/safetensors.h"
+#include "gates/train/trainer.h"
+
+enum { SETTINGS_BYTES = 2048, SECOND_US = 1000000, LOG_MAX = 1 << 30 };
+
+struct run {
+    struct gate *g;
+    struct mix *mix;
+    const struct train_options *o;
+    struct trainer *trainer;
+    size_t n; /* parameters */
+    float *grad, *m1, *m2;
+    int32_t *tokens;
+    uint64_t step; /* done */
+    char settings[SETTINGS_BYTES];
+    FILE *log;
+    /* Since the last progress line. */
+    int64_t first_us, shown_us, saved_us;
+    uint64_t first_step;
+    double sum_kl, sum_cap;
+    uint64_t n_sum;
+};
+
+static float normal(struct rng *r)
+{
+    double u = rng_double(r) + 1e-300, v = rng_double(r);
+    return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
+}
+
+void train_init_gate(struct gate *g, double memory, uint64_t seed)
+{
+    const struct gate_parts *at = &g->parts;
+    const float scale = 0.02f;
+    struct rng r;
+    rng_seed(&r, seed);
+    memset(g->p, 0, gate_n_params(g) * sizeof(float));
+    for (uint32_t l = 0; l < g->shape.n_layers; l++) {
+        float *p = gate_layer(g, l);
+        for (size_t i = at->w1; i < at->c1; i++)
+            p[i] = scale * normal(&r);
+        for (size_t i = at->w2; i < at->c2; i++)
+            p[i] = scale * normal(&r);
+    }
+    for (size_t i = at->w3; i < at->n; i++) {
+        float v = i < at->c3 ? scale * normal(&r) : (float)log(2.0 * memory);
+        for (uint32_t l = 0; l < g->shape.n_layers; l++)
+            gate_layer(g, l)[i] = v;
+    }
+}
+
+/* What must be the same for a continuation to be one. */
+static enum err describe(struct run *r, const struct frozen *f,
+                         struct errmsg *m)
+{
+    const struct train_options *o = r->o;
+    int n = snprintf(r->settings, sizeof(r->settings),
+                     "%s layers=%u embd=%u heads=%u width=%u steps=%" PRIu64
+                     " warm-up=%" PRIu64
+                     " tokens=%u memory=%.17g weight=%.17g lr=%.9g "
+                     "seed=%" PRIu64 " text-tokens=%zu",
+                     o->identity == NULL ? "" : o->identity, f->shape.n_layers,
+                     f->shape.n_embd, f->shape.n_kv_heads, r->g->shape.width,
+                     o->steps, o->warm_up, o->tokens, o->memory, o->weight,
+                     (double)o->lr, o->seed, mix_n_tokens(r->mix));
+    return n > 0 && (size_t)n < sizeof(r->settings)
+               ? OK
+               : err_set(m, ERR_INVAL,
+                         "the description of a run has more "
+                         "than %d bytes",
+                         SETTINGS_BYTES);
+}
+
+static enum err save(struct run *r, struct errmsg *m)
+{
+    if (r->o->checkpoint == NULL)
+        return OK;
+    char step[32];
+    snprintf(step, sizeof(step), "%" PRIu64, r->step);
+    const struct safetensors_string meta[] = {
+        {"kind", "ebb checkpoint"}, {"step", step}, {"settings", r->settings}};
+    const float *const part[] = {r->g->p, r->m1, r->m2};
+    static const char *const name[] = {"gates", "m1", "m2"};
+    struct safetensors_tensor t[3];
+    for (int i = 0; i < 3; i++)
+        t[i] = (struct safetensors_tensor){.name = name[i],
+                                           .type = DTYPE_F32,
+                                           .n_dims = 1,
+                                           .dims = {r->n, 1, 1, 1},
+                                           .data = (const uint8_t *)part[i],
+                                           .bytes = r->n * sizeof(float)};
+    r->saved_us = clock_us();
+    return safetensors_write(r->o->checkpoint, meta, 3, t, 3, m);
+}
+
+/* The first word in which two descriptions differ. */
+static enum err check_settings(const struct run *r, const char *found,
+                               struct errmsg *m)
+{
+    const char *now = r->settings;
+    if (found == NULL)
+        return err_set(m, ERR_INVAL, "%s is no checkpoint of training",
+                       r->o->checkpoint);
+    if (strcmp(found, now) == 0)
+        return OK;
+    size_t i = 0, word = 0;
+    for (; found[i] == now[i]; i++)
+        if (now[i] == ' ')
+            word = i + 1;
+    return err_set(m, ERR_CONFLICT,
+                   "the checkpoint %s was made with %.*s, now it is %.*s; "
+                   "remove it to start anew",
+                   r->o->checkpoint, (int)strcspn(found + word, " "),
+                   found + word, (int)strcspn(now + word, " "), now + word);
+}
+
+static enum err restore_part(float *to, size_t n, const struct safetensors *f,
+                             const char *name, struct errmsg *m)
+{
+    const struct safetensors_tensor *t = safetensors_find(f, name);
+    if (t == NULL || t->type != DTYPE_F32 || t->bytes != n * sizeof(float))
+        return err_set(m, ERR_INVAL, "the checkpoint has no whole '%s'", name);
+    memcpy(to, t->data, (size_t)t->bytes);
+    return OK;
+}
+
+static enum err restore(struct run *r, struct errmsg *m)
+{
+    if (r->o->checkpoint == NULL || access(r->o->checkpoint, F_OK) != 0)
+        return OK;
+    struct safetensors *f = NULL;
+    enum err rc = safetensors_open(&f, r->o->checkpoint, m);
+    if (rc != OK)
+        return rc;
+    rc = check_settings(r, safetensors_meta(f, "settings"), m);
+    if (rc == OK)
+        rc = restore_part(r->g->p, r->n, f, "gates", m);
+    if (rc == OK)
+        rc = restore_part(r->m1, r->n, f, "m1", m);
+    if (rc == OK)
+        rc = restore_part(r->m2, r->n, f, "m2", m);
+    const char *step = safetensors_meta(f, "step");
+    if (rc == OK)
+        r->step = step == NULL ? 0 : strtoull(step, NULL, 10);
+    if (rc == OK && (r->step == 0 || r->step > r->o->steps))
+        rc = err_set(m, ERR_INVAL, "the checkpoint %s is of step '%.24s'",
+                     r->o->checkpoint, step == NULL ? "" : step);
+    safetensors_close(f);
+    return rc;
+}
+
+/* Where the log's lines of steps up to `step` end: a run that was killed may
+ * have logged more than it saved, and half a line. Lines of earlier runs stand
+ * before those of this one and stay. */
+static size_t log_end(const struct buf *b, uint64_t step)
+{
+    static const char start[] = "{\"step\":";
+    size_t end = b->len;
+    while (end > 0) {
+        const char *newline = memrchr(b->data, '\n', end - 1);
+        size_t line = newline == NULL ? 0 : (size_t)(newline - b->data) + 1;
+        if (b->data[end - 1] == '\n' &&
+            strncmp(b->data + line, start, sizeof(start) - 1) == 0 &&
+            strtoull(b->data + line + sizeof(start) - 1, NULL, 10) <= step)
+            break;
+        end = line;
+    }
+    return end;
+}
+
+static enum err cut_log(const struct run *r, struct errmsg *m)
+{
+    struct buf b = {0};
+    if (r->step == 0 || access(r->o->log, F_OK) != 0)
+        return OK;
+    enum err rc = file_read_all(&b, r->o->log, LOG_MAX, m);
+    if (rc == OK && b.len > 0 &&
+        truncate(r->o->log, (off_t)log_end(&b, r->step)) != 0)
+        rc = err_set(m, ERR_IO, "cannot shorten the log %s", r->o->log);
+    buf_fini(&b);
+    return rc;
+}
+
+static enum err open_log(struct run *r, struct errmsg *m)
+{
+    if (r->o->log == NULL)
+        return OK;
+    enum err rc = cut_log(r, m);
+    if (rc != OK)
+        return rc;
+    r->log = fopen(r->o->log, "ae");
+    return r->log != NULL
+               ? OK
+               : err_set(m, ERR_IO, "cannot write the log %s", r->o->log);
+}
+
+static enum err put_number(struct buf *b, const char *key, double v)
+{
+    enum err rc = buf_putc(b, ',');
+    if (rc == OK)
+        rc = json_put_key(b, key);
+    return rc == OK ? json_put_double(b, v) : rc;
+}
+
+/* What one step gave. */
+struct result {
+    enum mix_kind kind;
+    struct loss_values v;
+    double norm, seconds;
+    float lr;
+};
+
+static enum err write_log(struct run *r, const struct result *s,
+                          struct errmsg *m)
+{
+    if (r->log == NULL)
+        return OK;
+    struct buf b = {0};
+    enum err rc = buf_printf(&b, "{\"step\":%" PRIu64 ",\"kind\":\"%s\"",
+                             r->step, mix_kind_name(s->kind));
+    const struct {
+        const char *key;
+        double v;
+    } field[] = {{"kl", s->v.kl},
+                 {"ntp", s->v.ntp},
+                 {"teacher_ntp", s->v.teacher_ntp},
+                 {"cap", s->v.cap},
+                 {"alive", s->v.alive},
+                 {"grad_norm", s->norm},
+                 {"lr", (double)s->lr},
+                 {"seconds", s->seconds}};
+    for (size_t i = 0; rc == OK && i < sizeof(field) / sizeof(field[0]); i++)
+        rc = put_number(&b, field[i].key, field[i].v);
+    if (rc == OK)
+        rc = buf_puts(&b, "}\n");
+    if (rc == OK &&
+        (fwrite(b.data, 1, b.len, r->log) != b.len || fflush(r->log) != 0))
+        rc = ERR_IO;
+    buf_fini(&b);
+    return rc == OK ? OK : err_set(m, rc, "cannot write the training log");
+}
+
+static void show_progress(struct run *r, const struct loss_values *v)
+{
+    int64_t now = clock_us(), every = r->o->progress_every;
+    r->sum_kl += v->kl;
+    r->sum_cap += v->cap;
+    r->n_sum++;
+    if (every == 0 ||
+        (now - r->shown_us < every * SECOND_US && r->step < r->o->steps))
+        return;
+    double rate =
+        (double)(now - r->first_us) / 1e6 / (double)(r->step - r->first_step);
+    double left = rate * (double)(r->o->steps - r->step) / 60.0;
+    fprintf(stderr,
+            "step %" PRIu64 " of %" PRIu64 ": kl %.4f cap %.4f alive %.1f; "
+            "%.2f s a step, %.0f minutes left\n",
+            r->step, r->o->steps, r->sum_kl / (double)r->n_sum,
+            r->sum_cap / (double)r->n_sum, v->alive, rate, left);
+    r->shown_us = now;
+    r->sum_kl = r->sum_cap = 0.0;
+    r->n_sum = 0;
+}
+
+static enum err one_step(struct run *r, struct errmsg *m)
+{
+    const struct train_options *o = r->o;
+    struct result s;
+    int64_t start = clock_us();
+    enum err rc =
+        mix_sequence(r->mix, r->step, o->tokens, r->tokens, &s.kind, m);
+    if (rc != OK)
+        return rc;
+    memset(r->grad, 0, r->n * sizeof(float));
+    trainer_gradient(r->trainer, r->tokens, o->tokens, r->grad, &s.v);
+    trainer_tie(r->g, r->grad);
+    r->step++;
+    s.lr = schedule_lr(o->lr, r->step, o->warm_up, o->steps);
+    struct adamw a = {.lr = s.lr,
+                      .beta1 = 0.9f,
+                      .beta2 = 0.99f,
+                      .eps = 1e-12f,
+                      .weight_decay = 1e-6f,
+                      .clip = 1.0f};
+    s.norm = adamw_step(&a, r->g, r->grad, r->m1, r->m2, r->step);
+    if (!isfinite(s.norm) || !isfinite(s.v.kl))
+        return err_set(m, ERR_INTERNAL,
+                       "step %" PRIu64 " gave a loss that is not finite: try "
+                       "a smaller learning rate",
+                       r->step);
+    s.seconds = (double)(clock_us() - start) / 1e6;
+    show_progress(r, &s.v);
+    return write_log(r, &s, m);
+}
+
+static enum err loop(struct run *r, struct errmsg *m)
+{
+    const struct train_options *o = r->o;
+    r->first_step = r->step;
+    r->first_us = r->shown_us = r->saved_us = clock_us();
+    while (r->step < o->steps) {
+        enum err rc = one_step(r, m);
+        if (rc != OK)
+            return rc;
+        bool stop = o->stop != NULL && atomic_load(o->stop);
+        int64_t age = clock_us() - r->saved_us;
+        if (stop || r->step == o->steps ||
+            age >= (int64_t)o->checkpoint_every * SECOND_US)
+            rc = save(r, m);
+        if (rc != OK)
+            return rc;
+        if (stop && r->step < o->steps)
+            return err_set(m, ERR_CANCELLED,
+                           "stopped after step %" PRIu64 " of %" PRIu64,
+                           r->step, o->steps);
+    }
+    return OK;
+}
+
+static enum err allocate(struct run *r, const struct frozen *f,
+                         const struct mat *mat, struct errmsg *m)
+{
+    r->grad = calloc(r->n, sizeof(float));
+    r->m1 = calloc(r->n, sizeof(float));
+    r->m2 = calloc(r->n, sizeof(float));
+    r->tokens = calloc(r->o->tokens, sizeof(*r->tokens));
+    if (r->grad == NULL || r->m1 == NULL || r->m2 == NULL || r->tokens == NULL)
+        return err_set(m, ERR_NOMEM, "no memory for the optimiser");
+    struct trainer_options t = {r->o->tokens, r->o->memory, r->o->weight,
+                                r->o->keep_bytes};
+    return trainer_new(&r->trainer, f, r->g, &t, mat, m);
+}
+
+static void show_start(const struct run *r)
+{
+    if (r->o->progress_every == 0)
+        return;
+    size_t optimiser = 3 * r->n * sizeof(float);
+    fprintf(stderr,
+            "step %" PRIu64 " of %" PRIu64
+            ": %zu gate parameters, %.1f M tokens of text, "
+            "%zu MiB for training besides the weights\n",
+            r->step, r->o->steps, r->n, (double)mix_n_tokens(r->mix) / 1e6,
+            (trainer_bytes(r->trainer) + optimiser) >> 20);
+}
+
+enum err train_run(struct gate *g, const struct frozen *f, struct mix *x,
+                   const struct train_options *o, const struct mat *mat,
+                   struct errmsg *m)
+{
+    struct run r = {.g = g, .mix = x, .o = o, .n = gate_n_params(g)};
+    trainer_tie_gate(g);
+    enum err rc = describe(&r, f, m);
+    if (rc == OK)
+        rc = allocate(&r, f, mat, m);
+    if (rc == OK)
+        rc = restore(&r, m);
+    if (rc == OK)
+        rc = open_log(&r, m);
+    if (rc == OK) {
+        show_start(&r);
+        rc = loop(&r, m);
+    }
+    if (r.log != NULL)
+        fclose(r.log);
+    trainer_free(r.trainer);
+    free(r.tokens);
+    free(r.m2);
+    free(r.m1);
+    free(r.grad);
+    return rc;
+}

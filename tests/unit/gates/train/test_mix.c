@@ -1,0 +1,362 @@
+/* Training sequences: the same for the same step, exactly as long as asked,
+ * and each kind what it says. */
+#include "tests/unit/gates/train/tiny.h"
+
+#include <stdio.h>
+
+#include "gates/train/mix.h"
+#include "gates/train/mix_words.h"
+
+enum { N = 512, STEPS = 60, TEXT_BYTES = 20000 };
+
+struct setup {
+    struct tokenizer *t;
+    struct mix *x;
+    char *text;
+};
+
+static void setup_init(struct setup *s, const uint32_t share[MIX_KINDS],
+                       uint64_t seed, bool adds_bos)
+{
+    struct mix_options o = {.seed = seed};
+    memcpy(o.share, share, sizeof(o.share));
+    s->t = tiny_tokenizer(adds_bos);
+    o.tokenizer = s->t;
+    s->text = tiny_text(TEXT_BYTES, 9);
+    assert_int_equal(mix_new(&s->x, &o, NULL), OK);
+    assert_int_equal(mix_add_text(s->x, s->text, TEXT_BYTES / 2, NULL), OK);
+    assert_int_equal(
+        mix_add_text(s->x, s->text + TEXT_BYTES / 2, TEXT_BYTES / 2, NULL), OK);
+}
+
+static void setup_fini(struct setup *s)
+{
+    mix_free(s->x);
+    tokenizer_free(s->t);
+    free(s->text);
+}
+
+/* Writes the text of the ids, terminated; returns its length. */
+static size_t text_of(const struct tokenizer *t, const int32_t *id, size_t n,
+                      char *out)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t k;
+        const char *s = tokenizer_token_bytes(t, id[i], &k);
+        assert_non_null(s);
+        memcpy(out + len, s, k);
+        len += k;
+    }
+    out[len] = '\0';
+    return len;
+}
+
+static const uint32_t ALL[MIX_KINDS] = {1, 1, 1, 1, 1};
+
+static void a_step_gives_the_same_sequence_whatever_came_before(void **state)
+{
+    (void)state;
+    struct setup a, b;
+    int32_t first[STEPS][N], again[N];
+    enum mix_kind kind[STEPS], k;
+    int seen[MIX_KINDS] = {0}, n_same = 0;
+    setup_init(&a, ALL, 7, false);
+    setup_init(&b, ALL, 7, false);
+    assert_int_equal(mix_n_tokens(a.x), TEXT_BYTES); /* a token a byte */
+    for (uint64_t i = 0; i < STEPS; i++)
+        assert_int_equal(mix_sequence(a.x, i, N, first[i], &kind[i], NULL), OK);
+    for (uint64_t i = STEPS; i-- > 0;) {
+        assert_int_equal(mix_sequence(b.x, i, N, again, &k, NULL), OK);
+        assert_int_equal(k, kind[i]);
+        assert_memory_equal(again, first[i], sizeof(again));
+        seen[k]++;
+    }
+    for (int i = 0; i < MIX_KINDS; i++)
+        assert_true(seen[i] > 2);
+    for (int i = 1; i < STEPS; i++)
+        n_same += memcmp(first[i], first[i - 1], sizeof(first[i])) == 0;
+    assert_int_equal(n_same, 0);
+    setup_fini(&b);
+    setup_init(&b, ALL, 8, false); /* another seed */
+    for (uint64_t i = 0; i < STEPS; i++) {
+        assert_int_equal(mix_sequence(b.x, i, N, again, &k, NULL), OK);
+        n_same += memcmp(first[i], again, sizeof(again)) == 0;
+    }
+    assert_int_equal(n_same, 0);
+    setup_fini(&a);
+    setup_fini(&b);
+}
+
+static void sequences_are_as_long_as_asked_and_hold_valid_ids(void **state)
+{
+    (void)state;
+    static const uint32_t lengths[] = {MIX_TOKENS_MIN, 65, 200, 1000, 3000};
+    for (int bos = 0; bos < 2; bos++) {
+        struct setup s;
+        int32_t out[3002];
+        setup_init(&s, ALL, 1, bos == 1);
+        for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++)
+            for (uint64_t i = 0; i < STEPS; i++) {
+                uint32_t n = lengths[l];
+                for (uint32_t k = 0; k < n + 2; k++)
+                    out[k] = -7;
+                assert_int_equal(mix_sequence(s.x, i, n, out, NULL, NULL), OK);
+                for (uint32_t k = 0; k < n; k++)
+                    assert_true(out[k] >= 0 && out[k] < TINY_VOCAB &&
+                                (out[k] == TINY_BOS) == (bos == 1 && k == 0));
+                assert_int_equal(out[n], -7);
+            }
+        setup_fini(&s);
+    }
+}
+
+/* The pattern with its key, up to the value. */
+static void expand(char *out, const char *pattern, const char *key)
+{
+    size_t len = 0;
+    for (const char *p = pattern; *p != '\0'; p++) {
+        if (p[0] == '%' && p[1] == 'V')
+            break;
+        if (p[0] == '%' && p[1] == 'K') {
+            len += (size_t)snprintf(out + len, 64, "%s", key);
+            p++;
+        } else {
+            out[len++] = *p;
+        }
+    }
+    out[len] = '\0';
+}
+
+/* For every question at the end: its fact stands before, with the same
+ * value. Returns how many there are. */
+static int check_recall(const char *text)
+{
+    int n = 0;
+    for (size_t i = 0; i < mix_n_patterns; i++)
+        for (size_t k = 0; k < mix_n_keys; k++) {
+            char fact[256], question[256];
+            expand(fact, mix_patterns[i].fact, mix_keys[k]);
+            expand(question, mix_patterns[i].question, mix_keys[k]);
+            const char *asked = strstr(text, question);
+            const char *told = strstr(text, fact);
+            if (asked == NULL)
+                continue;
+            assert_non_null(told);
+            assert_true(told < asked);
+            /* Told in the first two thirds, asked in the last half. */
+            assert_true((size_t)(told - text) < strlen(text) * 2 / 3);
+            assert_true((size_t)(asked - text) > strlen(text) / 2);
+            const char *value = told + strlen(fact);
+            size_t len = strspn(value, "0123456789abcdefghijklmnopqrstuvwxyz"
+                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+            assert_true(len > 0);
+            const char *answer = asked + strlen(question);
+            assert_int_equal(*answer, ' ');
+            assert_memory_equal(answer + 1, value, len);
+            assert_int_equal(answer[1 + len], '.');
+            n++;
+        }
+    return n;
+}
+
+static void recall_documents_hold_facts_questions_and_answers(void **state)
+{
+    (void)state;
+    static const uint32_t only[MIX_KINDS] = {[MIX_RECALL] = 1};
+    struct setup s;
+    int32_t out[2048];
+    char text[2049];
+    int most = 0;
+    setup_init(&s, only, 5, false);
+    for (uint64_t i = 0; i < STEPS; i++) {
+        enum mix_kind kind;
+        /* A token a byte here, four with real tokenizers: 2,048 is short. */
+        assert_int_equal(mix_sequence(s.x, i, 2048, out, &kind, NULL), OK);
+        assert_int_equal(kind, MIX_RECALL);
+        text_of(s.t, out, 2048, text);
+        int n = check_recall(text);
+        assert_true(n >= 2 && n <= 8);
+        most = n > most ? n : most;
+    }
+    assert_true(most >= 6);
+    setup_fini(&s);
+}
+
+static void copies_come_again_in_the_second_half(void **state)
+{
+    (void)state;
+    static const uint32_t only[MIX_KINDS] = {[MIX_COPY] = 1};
+    struct setup s;
+    int32_t out[N];
+    setup_init(&s, only, 5, false);
+    for (uint64_t i = 0; i < STEPS; i++) {
+        int longest = 0;
+        assert_int_equal(mix_sequence(s.x, i, N, out, NULL, NULL), OK);
+        for (int a = 0; a < N / 2; a++)
+            for (int b = N / 2; b < N; b++) {
+                int len = 0;
+                while (b + len < N && a + len < N / 2 &&
+                       out[a + len] == out[b + len])
+                    len++;
+                longest = len > longest ? len : longest;
+            }
+        assert_true(longest >= 24);
+    }
+    setup_fini(&s);
+}
+
+static void plain_text_is_text(void **state)
+{
+    (void)state;
+    static const uint32_t only[MIX_KINDS] = {[MIX_PLAIN] = 1};
+    struct setup s;
+    int32_t out[N];
+    char text[N + 1];
+    setup_init(&s, only, 5, false);
+    for (uint64_t i = 0; i < STEPS; i++) {
+        assert_int_equal(mix_sequence(s.x, i, N, out, NULL, NULL), OK);
+        text_of(s.t, out, N, text);
+        assert_non_null(strstr(s.text, text));
+    }
+    setup_fini(&s);
+}
+
+/* A template's tokens are used as they are, after one BOS. */
+static enum err fake_chat(void *ctx, const struct mix_turn *turns,
+                          size_t n_turns, struct tokens *out, struct errmsg *m)
+{
+    (void)m;
+    int *calls = ctx;
+    ++*calls;
+    enum err rc = tokens_push(out, TINY_BOS);
+    for (size_t i = 0; i < n_turns && rc == OK; i++) {
+        assert_int_equal(turns[i].is_user, i % 2 == 0);
+        rc = tokens_push(out, (int32_t)i);
+    }
+    assert_int_equal(n_turns % 2, 0);
+    return rc;
+}
+
+static void chats_go_through_the_template(void **state)
+{
+    (void)state;
+    struct tokenizer *t = tiny_tokenizer(true);
+    char *text = tiny_text(TEXT_BYTES, 2);
+    int32_t out[MIX_TOKENS_MIN];
+    int calls = 0;
+    struct mix *x = NULL;
+    struct mix_options o = {.tokenizer = t,
+                            .chat = fake_chat,
+                            .chat_ctx = &calls,
+                            .share = {[MIX_CHAT] = 1}};
+    assert_int_equal(mix_new(&x, &o, NULL), OK);
+    assert_int_equal(mix_add_text(x, text, TEXT_BYTES, NULL), OK);
+    for (uint64_t i = 0; i < 5; i++) {
+        assert_int_equal(mix_sequence(x, i, MIX_TOKENS_MIN, out, NULL, NULL),
+                         OK);
+        assert_int_equal(out[0], TINY_BOS);
+        assert_int_equal(out[1], 0);
+        assert_int_equal(out[2], 1);
+    }
+    assert_int_equal(calls, 5);
+    mix_free(x);
+    tokenizer_free(t);
+    free(text);
+}
+
+static enum err failing_chat(void *ctx, const struct mix_turn *turns,
+                             size_t n_turns, struct tokens *out,
+                             struct errmsg *m)
+{
+    (void)ctx;
+    (void)turns;
+    (void)n_turns;
+    (void)out;
+    return err_set(m, ERR_INVAL, "roles must alternate");
+}
+
+static void what_cannot_be_made_is_an_error_that_says_why(void **state)
+{
+    (void)state;
+    struct tokenizer *t = tiny_tokenizer(false);
+    char *text = tiny_text(TEXT_BYTES, 2);
+    int32_t out[N];
+    struct mix *x = NULL;
+    struct errmsg m = {""};
+    struct mix_options o = {.tokenizer = t, .chat = failing_chat};
+    assert_int_equal(mix_new(&x, &o, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "zero"));
+    o.share[MIX_CHAT] = 3;
+    assert_int_equal(mix_new(&x, &o, &m), OK);
+    assert_int_equal(mix_sequence(x, 0, N, out, NULL, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "0 texts"));
+    assert_int_equal(mix_add_text(x, text, MIX_TEXT_MIN - 1, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "1023"));
+    memset(text, 1, MIX_TEXT_MIN); /* bytes without a token */
+    assert_int_equal(mix_add_text(x, text, MIX_TEXT_MIN, &m), ERR_INVAL);
+    memset(text, 0xFF, 7); /* not UTF-8: repaired */
+    memset(text + 7, 'a', MIX_TEXT_MIN);
+    assert_int_equal(mix_add_text(x, text, MIX_TEXT_MIN, &m), OK);
+    assert_int_equal(mix_sequence(x, 0, MIX_TOKENS_MIN - 1, out, NULL, &m),
+                     ERR_INVAL);
+    assert_int_equal(mix_sequence(x, 4, N, out, NULL, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "sequence 4 (chat): roles must alternate"));
+    mix_free(x);
+    mix_free(NULL);
+    tokenizer_free(t);
+    free(text);
+}
+
+static void words_are_single_and_differ(void **state)
+{
+    (void)state;
+    assert_true(mix_n_patterns >= 10);
+    assert_true(mix_n_keys >= 8 * 7); /* seven for each of eight facts */
+    for (size_t i = 0; i < mix_n_keys; i++) {
+        assert_null(strchr(mix_keys[i], ' '));
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(mix_keys[i], mix_keys[k]);
+        for (size_t k = 0; k < mix_n_values; k++)
+            assert_string_not_equal(mix_keys[i], mix_values[k]);
+    }
+    for (size_t i = 0; i < mix_n_values; i++)
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(mix_values[i], mix_values[k]);
+    for (size_t i = 0; i < mix_n_patterns; i++) {
+        assert_non_null(strstr(mix_patterns[i].fact, "%K"));
+        assert_non_null(strstr(mix_patterns[i].fact, "%V"));
+        assert_non_null(strstr(mix_patterns[i].question, "%K"));
+        assert_null(strstr(mix_patterns[i].question, "%V"));
+    }
+}
+
+/* The evaluation's patterns and words (docs/design, evaluation 3.2): passkeys,
+ * special numbers, pets. Gates that had seen them would know too much. */
+static void training_uses_no_pattern_of_the_evaluation(void **state)
+{
+    (void)state;
+    static const char *const theirs[] = {"special", "passkey", "number of",
+                                         "magic",   "My dog",  "is called"};
+    for (size_t i = 0; i < mix_n_patterns; i++)
+        for (size_t k = 0; k < sizeof(theirs) / sizeof(theirs[0]); k++) {
+            assert_null(strstr(mix_patterns[i].fact, theirs[k]));
+            assert_null(strstr(mix_patterns[i].question, theirs[k]));
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_gives_the_same_sequence_whatever_came_before),
+        cmocka_unit_test(sequences_are_as_long_as_asked_and_hold_valid_ids),
+        cmocka_unit_test(recall_documents_hold_facts_questions_and_answers),
+        cmocka_unit_test(copies_come_again_in_the_second_half),
+        cmocka_unit_test(plain_text_is_text),
+        cmocka_unit_test(chats_go_through_the_template),
+        cmocka_unit_test(what_cannot_be_made_is_an_error_that_says_why),
+        cmocka_unit_test(words_are_single_and_differ),
+        cmocka_unit_test(training_uses_no_pattern_of_the_evaluation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
