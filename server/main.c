@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@
 #include "runtime/kernels/ops.h"
 #include "runtime/model/model.h"
 #include "runtime/text/tokenizer.h"
+#include "server/command/gates.h"
 #include "server/server.h"
 
 #define VERSION "0.1.0"
@@ -62,8 +64,9 @@ static void print_usage(FILE *to)
 {
     fputs("ebb serves a language model over OpenAI's HTTP API.\n\n"
           "  ebb serve [options]   start the server\n"
-          "  ebb help serve        its options\n"
           "  ebb bench [options]   tokens per second of a model here\n"
+          "  ebb gates             train and show retention gates\n"
+          "  ebb help serve|gates  their options\n"
           "  ebb --version\n",
           to);
 }
@@ -347,6 +350,25 @@ static int serve(int argc, char **argv)
     return status;
 }
 
+/* Set by SIGINT and SIGTERM where a command, not the server, is running. */
+static atomic_bool stop_wanted;
+
+static void want_stop(int signal_number)
+{
+    (void)signal_number;
+    atomic_store(&stop_wanted, true);
+}
+
+/* A second signal ends the process at once. */
+static int gates(int argc, char **argv)
+{
+    struct sigaction action = {.sa_handler = want_stop,
+                               .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    return gates_command(argc, argv, &stop_wanted);
+}
+
 static int help(int argc, char **argv)
 {
     if (argc == 0) {
@@ -355,6 +377,8 @@ static int help(int argc, char **argv)
     }
     if (strcmp(argv[0], "serve") == 0)
         return print_serve_help();
+    if (strcmp(argv[0], "gates") == 0)
+        return gates_help(argc > 1 ? argv[1] : NULL);
     fprintf(stderr, "ebb: there is no command \"%s\"\n", argv[0]);
     print_usage(stderr);
     return EXIT_USAGE;
@@ -371,6 +395,8 @@ int main(int argc, char **argv)
         return serve(argc - 2, argv + 2);
     if (strcmp(command, "bench") == 0)
         return speed_main(argc - 1, argv + 1);
+    if (strcmp(command, "gates") == 0)
+        return gates(argc - 2, argv + 2);
     if (strcmp(command, "--version") == 0) {
         puts("ebb " VERSION);
         return EXIT_SUCCESS;

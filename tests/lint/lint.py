@@ -37,6 +37,10 @@ LAYERS = {
     "runtime/engine": ["base", "cache", "gates", "merge", "runtime/kernels",
                        "runtime/gguf", "runtime/text", "runtime/model"],
     "server": ["base", "config", "runtime/engine"],
+    # The commands besides the server: programs of their own in main's place.
+    "server/command": ["base", "config", "gates", "gates/train",
+                       "runtime/kernels", "runtime/gguf", "runtime/text",
+                       "runtime/model", "runtime/engine"],
 }
 SOURCE_DIRS = ("base", "config", "cache", "gates", "merge", "runtime",
                "server")

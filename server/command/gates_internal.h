@@ -1,0 +1,65 @@
+/* gates_internal.h - what the files of `ebb gates` share.
+ *
+ * gates.c        which of them
+ * gates_model.c  the model that gates belong to
+ * gates_train.c  `ebb gates train`
+ * gates_show.c   `ebb gates show`
+ */
+#ifndef SERVER_COMMAND_GATES_INTERNAL_H
+#define SERVER_COMMAND_GATES_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "base/hash.h"
+#include "base/workers.h"
+#include "config/flags.h"
+#include "gates/gate.h"
+#include "gates/train/frozen.h"
+#include "gates/train/mat.h"
+#include "runtime/engine/prompt.h"
+#include "runtime/model/model.h"
+#include "runtime/text/tokenizer.h"
+
+enum { GATES_DONE = 0, GATES_FAILED = 1, GATES_USAGE = 2 };
+
+/* A model as the gates see it, and what they are trained with. */
+struct gates_model {
+    struct gguf *gguf;
+    struct workers *workers;
+    struct tokenizer *tokenizer;
+    struct prompt *prompt; /* NULL: the model has no chat template we know */
+    struct model *model;   /* NULL after gates_model_load() */
+    struct mat *mat;       /* NULL before it */
+    struct frozen *frozen; /* the same */
+    struct model_info info;
+    char fingerprint[HASH_HEX]; /* the base model's, gguf_fingerprint() */
+    char sha256[HASH_HEX];      /* of the file; "" before gates_model_hash() */
+};
+
+/* Opens and checks the file. On error nothing is left; on OK the caller ends
+ * *out with gates_model_close(). */
+MUST_CHECK enum err gates_model_open(struct gates_model *out, const char *path,
+                                     int n_threads, struct errmsg *m);
+/* What computing needs: frozen and mat. Seconds, and four bytes a weight. */
+MUST_CHECK enum err gates_model_load(struct gates_model *g, struct errmsg *m);
+/* Fills in sha256. */
+MUST_CHECK enum err gates_model_hash(struct gates_model *g, const char *path,
+                                     struct errmsg *m);
+void gates_model_close(struct gates_model *g); /* a zeroed one is allowed */
+
+/* What gates of this model must fit. */
+struct gate_shape gates_model_shape(const struct gates_model *g);
+
+/* ERR_CONFLICT when a file's base_fingerprint is there and another one. */
+MUST_CHECK enum err gates_check_base(const struct gates_model *g,
+                                     const char *fingerprint, struct errmsg *m);
+
+int gates_train(int argc, char *const *argv, const atomic_bool *stop);
+int gates_show(int argc, char *const *argv);
+
+extern const struct flags gates_train_flags, gates_show_flags;
+
+/* Prints "ebb gates: <sentence>" on stderr and returns the status. */
+int gates_fail(int status, const struct errmsg *m);
+
+#endif

@@ -1,0 +1,118 @@
+#include <string.h>
+
+#include "base/file.h"
+#include "runtime/gguf/gguf.h"
+#include "runtime/kernels/ops.h"
+#include "server/command/gates_internal.h"
+
+/* Loaded with the kernels that need no packed weights: only its checks and
+ * its tensors are used. */
+static enum err load_model(struct gates_model *g, struct errmsg *m)
+{
+    struct model_options o = {.ops = &ops_reference,
+                              .workers = g->workers,
+                              .max_rows = 1,
+                              .max_runs = 1};
+    enum err rc = model_load(&g->model, g->gguf, &o, m);
+    if (rc == OK)
+        g->info = *model_info(g->model);
+    return rc;
+}
+
+enum err gates_model_load(struct gates_model *g, struct errmsg *m)
+{
+    enum err rc = mat_new(&g->mat, g->workers, m);
+    if (rc == OK)
+        rc = frozen_from_model(&g->frozen, g->model, g->workers, m);
+    if (rc == OK) {
+        model_free(g->model);
+        g->model = NULL;
+    }
+    return rc;
+}
+
+enum err gates_model_hash(struct gates_model *g, const char *path,
+                          struct errmsg *m)
+{
+    struct file_map map;
+    uint8_t digest[HASH_BYTES];
+    enum err rc = file_map_open(&map, path, m);
+    if (rc != OK)
+        return rc;
+    rc = hash_sha256(digest, map.data, map.size);
+    file_map_close(&map);
+    if (rc != OK)
+        return err_set(m, rc, "cannot hash %s", path);
+    hash_hex(g->sha256, digest, sizeof(digest));
+    return OK;
+}
+
+static enum err read_fingerprint(struct gates_model *g, struct errmsg *m)
+{
+    uint8_t digest[HASH_BYTES];
+    enum err rc = gguf_fingerprint(g->gguf, digest, m);
+    if (rc == OK)
+        hash_hex(g->fingerprint, digest, sizeof(digest));
+    return rc;
+}
+
+/* A model without a template that we can render still learns from chats, in
+ * plain words. */
+static enum err read_prompt(struct gates_model *g, struct errmsg *m)
+{
+    enum err rc = prompt_from_gguf(&g->prompt, g->gguf, g->tokenizer, m);
+    return rc == ERR_UNSUPPORTED || rc == ERR_INVAL ? OK : rc;
+}
+
+enum err gates_model_open(struct gates_model *out, const char *path,
+                          int n_threads, struct errmsg *m)
+{
+    struct gates_model g = {0};
+    enum err rc = workers_new(&g.workers, n_threads, m);
+    if (rc == OK)
+        rc = gguf_open(&g.gguf, path, m);
+    if (rc == OK)
+        rc = read_fingerprint(&g, m);
+    if (rc == OK)
+        rc = tokenizer_from_gguf(&g.tokenizer, g.gguf, m);
+    if (rc == OK)
+        rc = read_prompt(&g, m);
+    if (rc == OK)
+        rc = load_model(&g, m);
+    if (rc != OK) {
+        gates_model_close(&g);
+        return rc;
+    }
+    *out = g;
+    return OK;
+}
+
+void gates_model_close(struct gates_model *g)
+{
+    frozen_free(g->frozen);
+    mat_free(g->mat);
+    model_free(g->model);
+    prompt_free(g->prompt);
+    tokenizer_free(g->tokenizer);
+    gguf_close(g->gguf);
+    workers_free(g->workers);
+    *g = (struct gates_model){0};
+}
+
+struct gate_shape gates_model_shape(const struct gates_model *g)
+{
+    return (struct gate_shape){.n_layers = g->info.n_layers,
+                               .n_embd = g->info.n_embd,
+                               .n_kv_heads = g->info.n_kv_heads};
+}
+
+enum err gates_check_base(const struct gates_model *g, const char *fingerprint,
+                          struct errmsg *m)
+{
+    if (fingerprint == NULL || strcmp(fingerprint, g->fingerprint) == 0)
+        return OK;
+    return err_set(m, ERR_CONFLICT,
+                   "its gates were trained for another model: base_fingerprint "
+                   "is %.64s, this model's is %s",
+                   fingerprint, g->fingerprint);
+}
