@@ -22,6 +22,12 @@
 #include "base/file.h"
 #include "runtime/model/model.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { CHECK_IS_SANITIZED = 1 };
+#else
+enum { CHECK_IS_SANITIZED = 0 };
+#endif
+
 /* One array of a golden file. */
 struct golden_array {
     char name[32], type[8];

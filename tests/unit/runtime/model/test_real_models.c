@@ -25,11 +25,29 @@ static const struct real models[] = {
 };
 
 static bool is_long;
+static int n_opened; /* models that the running test has found */
 
 struct loaded {
     struct rig rig;
     struct golden golden;
 };
+
+/* Where a test begins and ends: it counts as skipped when no model was there
+ * for it. */
+static void begin(void)
+{
+    n_opened = 0;
+    if (CHECK_IS_SANITIZED) {
+        fprintf(stderr, "SKIPPED: too slow with a sanitizer\n");
+        skip();
+    }
+}
+
+static void end(void)
+{
+    if (n_opened == 0)
+        skip();
+}
 
 /* False when the model is not there, or the kernels do not run here: the
  * caller skips. */
@@ -56,6 +74,7 @@ static bool open_real(struct loaded *l, const struct real *r, const char *table,
                             .max_runs = 20,
                             .max_context = 1024,
                             .kv_bytes = 600 << 20};
+    n_opened++;
     rig_open(&l->rig, &o);
     golden_open(&l->golden, golden);
     return true;
@@ -126,18 +145,22 @@ static void check_logits(const char *table, const struct real *r,
 static void reference_kernels_agree_to_1e_8(void **state)
 {
     (void)state;
+    begin();
     for (int i = 0; i < 2; i++) {
         uint32_t n_tokens = is_long ? 512 : models[i].is_default ? 128 : 48;
         check_logits("reference", &models[i], is_long ? 4 : 1, n_tokens, 1e-8);
     }
+    end();
 }
 
 static void avx2_kernels_agree_to_1e_6(void **state)
 {
     (void)state;
+    begin();
     for (int i = 0; i < 2; i++)
         check_logits("avx2", &models[i],
                      is_long || models[i].is_default ? 4 : 2, 512, 1e-6);
+    end();
 }
 
 /* All prompts together, each in steps of its own length, then one token a
@@ -200,6 +223,7 @@ static int equal_continuations(struct loaded *l)
 static void greedy_answers_are_those_of_the_float32_reference(void **state)
 {
     (void)state;
+    begin();
     for (int i = 0; i < 2; i++) {
         struct loaded l;
         if (!open_real(&l, &models[i], "avx2", KV_F16))
@@ -211,6 +235,7 @@ static void greedy_answers_are_those_of_the_float32_reference(void **state)
         close_real(&l);
         assert_true(n >= 18);
     }
+    end();
 }
 
 static double mean_nll(struct loaded *l, const int32_t *tokens, uint32_t n)
@@ -266,9 +291,11 @@ static void check_perplexity(const struct real *r)
 static void perplexity_is_within_half_a_percent(void **state)
 {
     (void)state;
+    begin();
     check_perplexity(&models[0]);
     if (is_long)
         check_perplexity(&models[1]);
+    end();
 }
 
 int main(int argc, char **argv)
