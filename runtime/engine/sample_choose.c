@@ -63,6 +63,11 @@ static vec exp_or_zero(vec x)
     return pick(counts, p, splat(0.0f));
 }
 
+float sample_exp(float x)
+{
+    return exp_or_zero(splat(x))[0];
+}
+
 static uint32_t n_blocks(uint32_t n)
 {
     return n / SAMPLE_BLOCK + (n % SAMPLE_BLOCK != 0);
@@ -224,7 +229,7 @@ static double weigh(struct sample_candidate *c, uint32_t n)
 {
     double sum = 0.0;
     for (uint32_t i = 0; i < n; i++) {
-        c[i].w = exp_or_zero(splat(c[i].x))[0];
+        c[i].w = sample_exp(c[i].x);
         sum += (double)c[i].w;
     }
     return sum;
@@ -291,7 +296,7 @@ static int32_t find_in_all(const struct sample_row *row, float temperature,
     uint32_t first = last * SAMPLE_BLOCK;
     for (uint32_t i = first; i < first + block_size(row->n, last); i++) {
         float x = (row->logit[i] - row->highest) / temperature;
-        float w = exp_or_zero(splat(x))[0];
+        float w = sample_exp(x);
         if (!(w > 0.0f))
             continue;
         token = (int32_t)i;

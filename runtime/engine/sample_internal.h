@@ -33,6 +33,10 @@ struct sample_row {
     float highest;
 };
 
+/* e^x for x from -40 to 0, within 3e-7 of it; 0 for what is below, and for a
+ * NaN. The same bits with every compiler and C library. */
+float sample_exp(float x);
+
 /* The highest logit (into row->highest) and the lowest id that has it; -1
  * when none is finite. Fills block_max. Plus infinity becomes the greatest
  * finite number. */

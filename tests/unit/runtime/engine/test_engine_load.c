@@ -168,6 +168,32 @@ static void a_cancelled_prompt_is_cached_as_far_as_it_came(void **state)
     toy_tear_down(&b);
 }
 
+/* The one that waits has looked at the cached beginning, and found no room
+ * for the rest: the beginning must still be there when its turn comes. */
+static void waiting_for_room_costs_no_cached_prefix(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    int32_t p[150], q[120];
+    toy_set_up(&b, 256, NULL);
+    toy_prompt(p, 150, 1);
+    toy_prompt(q, 120, 2);
+    toy_expect(toy_ask(b.e, p, 40, 1), p, 40, 1);
+    struct gen_request r = toy_request(q, 120, 9);
+    r.params.ignore_eos = true;
+    atomic_store(&b.toy.is_held, true);
+    struct gen *running = toy_submit(b.e, &r);
+    toy_hold(&b.toy);
+    struct gen *waiting = toy_ask(b.e, p, 150, 5);
+    atomic_store(&b.toy.is_held, false);
+    struct gen_status s = toy_expect(waiting, p, 150, 5);
+    assert_int_equal(s.cached_tokens, 40);
+    struct gen_status t = toy_wait(running, GEN_DONE);
+    assert_int_equal(t.completion_tokens, 9);
+    gen_release(running);
+    toy_tear_down(&b);
+}
+
 /* Small ones keep coming; the big one at the head needs all of the pool. */
 static void a_big_request_is_not_starved_by_small_ones(void **state)
 {
@@ -387,6 +413,7 @@ int main(void)
         cmocka_unit_test(without_a_queue_free_slots_are_still_used),
         cmocka_unit_test(a_cancel_ends_a_request_in_every_state),
         cmocka_unit_test(a_cancelled_prompt_is_cached_as_far_as_it_came),
+        cmocka_unit_test(waiting_for_room_costs_no_cached_prefix),
         cmocka_unit_test(a_big_request_is_not_starved_by_small_ones),
         cmocka_unit_test(a_long_prompt_is_not_starved_by_short_ones),
         cmocka_unit_test(a_long_prompt_does_not_stall_its_neighbour),

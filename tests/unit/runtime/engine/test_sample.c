@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "runtime/engine/sample.h"
+#include "runtime/engine/sample_internal.h"
 
 enum { V = 203, FALLBACK = 77 };
 
@@ -100,8 +101,10 @@ static void random_logits(struct rng *r, float *logits)
 {
     /* Some rows on a coarse grid, so that ties are common. */
     float grid = rng_below(r, 2) ? 2.0f : 1024.0f;
+    /* And some where nearly all are likely. */
+    float range = rng_below(r, 4) ? 16.0f : 0.7f;
     for (int i = 0; i < V; i++)
-        logits[i] = roundf((rng_float(r) * 16.0f - 8.0f) * grid) / grid;
+        logits[i] = roundf((rng_float(r) - 0.5f) * range * grid) / grid;
 }
 
 static struct gen_params random_params(struct rng *r)
@@ -213,6 +216,18 @@ static void the_draws_of_one_seed_are_even(void **state)
     assert_true(chi > V - 5 * sqrt(2.0 * V));
     sampler_fini(&s);
     sample_scratch_free(scratch);
+}
+
+static void the_exponential_is_right_to_the_last_bits(void **state)
+{
+    (void)state;
+    for (float x = -40.0f; x <= 0.0f; x += 0.000917f) {
+        double want = exp((double)x);
+        assert_true(fabs((double)sample_exp(x) - want) <= 3e-7 * want);
+    }
+    assert_true(sample_exp(0.0f) == 1.0f && sample_exp(-0.0f) == 1.0f);
+    assert_true(sample_exp(-40.001f) == 0.0f);
+    assert_true(sample_exp(-HUGE_VALF) == 0.0f && sample_exp(NAN) == 0.0f);
 }
 
 static void greedy_takes_the_highest_and_of_equals_the_first(void **state)
@@ -412,6 +427,7 @@ int main(void)
         cmocka_unit_test(every_choice_is_from_the_set_a_full_sort_keeps),
         cmocka_unit_test(tokens_come_as_often_as_they_should),
         cmocka_unit_test(the_draws_of_one_seed_are_even),
+        cmocka_unit_test(the_exponential_is_right_to_the_last_bits),
         cmocka_unit_test(greedy_takes_the_highest_and_of_equals_the_first),
         cmocka_unit_test(penalties_are_those_computed_by_hand),
         cmocka_unit_test(penalties_make_a_round_trip_of_the_vocabulary),
