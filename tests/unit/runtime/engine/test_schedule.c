@@ -115,6 +115,22 @@ static void a_prompt_advances_also_when_decodes_take_all_the_time(void **state)
     assert_int_equal(p.take, 1);
 }
 
+/* But never so large that a cancel is noticed late. */
+static void with_nobody_decoding_chunks_are_larger(void **state)
+{
+    (void)state;
+    struct schedule s;
+    struct schedule_prefill a = {.left = 1000}, b = {.left = 1000};
+    struct schedule_prefill *p = &a;
+    schedule_init(&s, 500, 40000, true);
+    schedule_plan(&s, 1, 1, &p, 1);
+    p = &b;
+    schedule_plan(&s, 0, 0, &p, 1);
+    assert_true(b.take >= 2 * a.take);
+    assert_true(schedule_predict_us(&s, b.take, context_of(0, b.take)) <=
+                SCHEDULE_ALONE_US);
+}
+
 static void chunks_are_whole_units_except_the_last(void **state)
 {
     (void)state;
@@ -208,6 +224,7 @@ int main(void)
         cmocka_unit_test(steps_come_to_their_target_on_any_machine),
         cmocka_unit_test(a_large_model_is_found_out_in_two_steps),
         cmocka_unit_test(a_prompt_advances_also_when_decodes_take_all_the_time),
+        cmocka_unit_test(with_nobody_decoding_chunks_are_larger),
         cmocka_unit_test(chunks_are_whole_units_except_the_last),
         cmocka_unit_test(
             the_shortest_goes_first_and_the_rest_share_what_is_left),

@@ -144,6 +144,8 @@ static inline void toy_check_books(struct toy *t, const struct engine *e)
         const struct session *s = k == 0 ? ss->running.first : ss->rest.first;
         for (; s; s = s->next) {
             faults += s->is_running != (k == 0);
+            faults += s->n_stored > s->n_known || s->n_known > s->cap;
+            faults += k == 1 && s->n_stored != s->n_known;
             reserved += s->reserved;
             if (s->is_running)
                 faults += s->reserved <
