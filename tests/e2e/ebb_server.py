@@ -47,7 +47,7 @@ class Server:
         return openai.OpenAI(base_url=self.url + "/v1", api_key="none",
                              max_retries=0, timeout=120, **more)
 
-    def connect(self, timeout=60):
+    def connect(self, timeout=300):
         return socket.create_connection((self.host, self.port), timeout)
 
     def get(self, path, *headers):
