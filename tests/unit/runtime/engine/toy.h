@@ -213,9 +213,13 @@ static inline void toy_step(void *self, const struct model_batch *b)
 /* Returns when a step has begun and waits to be let go on. */
 static inline void toy_hold(struct toy *t)
 {
+    int64_t until = clock_us() + 60 * 1000000;
     atomic_store(&t->is_held, true);
-    while (!atomic_load(&t->is_stuck))
+    while (!atomic_load(&t->is_stuck)) {
+        if (clock_us() > until)
+            fail_msg("no step begins");
         toy_sleep(100);
+    }
 }
 
 static inline struct tokenizer *toy_tokenizer(void)
