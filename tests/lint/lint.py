@@ -289,7 +289,7 @@ def tests_exist(files):
 @rule
 def words(files):
     """No open ends, and nothing that belongs to one machine."""
-    code = [r"\bTODO\b", r"\bFIXME\b", r"\bXXX\b", r"\bnot impl" + r"emented\b",
+    code = [r"\bTODO\b", r"\bFIXME\b", r"(?-i:\bXXX\b)", r"\bnot impl" + r"emented\b",
             r"\bplace" + r"holder\b", r"\bstu" + r"b\b"]
     everywhere = [r"(?<![\w.])/wor" + r"k/", r"(?<![\w.])/ro" + r"ot/",
                   r"/tmp/bash_" + r"jobs", r"\bpy" + r"pi\.", r"pythonho" +
