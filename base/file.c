@@ -143,6 +143,13 @@ enum err file_replace(const char *path, const void *data, size_t len,
     int fd = -1;
     char tmp[PATH_MAX];
 
+    struct stat st;
+
+    /* Renaming over a device would take it from the whole machine: as root,
+     * an output file "/dev/null" must not become a file. */
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(m, ERR_INVAL, "%s is not a regular file", path);
+
     int n = snprintf(tmp, sizeof(tmp), "%s.tmp", path);
     if (n < 0 || (size_t)n >= sizeof(tmp))
         return err_set(m, ERR_INVAL, "path of %zu bytes is too long",

@@ -36,7 +36,8 @@ MUST_CHECK enum err file_read_all(struct buf *out, const char *path, size_t max,
 /* Puts the bytes under this name, mode 0600, so that after a crash at any
  * moment the name holds either the old content or the new, whole. Goes
  * through a temporary file beside it; two writers of one path must not run at
- * the same time. On error the old file stays. */
+ * the same time. On error the old file stays; a device, a pipe or a folder of
+ * that name is ERR_INVAL and stays too. A symbolic link becomes a file. */
 MUST_CHECK enum err file_replace(const char *path, const void *data, size_t len,
                                  struct errmsg *m);
 

@@ -134,9 +134,15 @@ static void a_failed_replacement_leaves_the_old_file_and_no_other(void **state)
     struct errmsg m;
     in_dir(path, "d");
     assert_int_equal(mkdir(path, 0700), 0);
-    assert_int_equal(file_replace(path, "x", 1, &m), ERR_IO);
-    assert_non_null(strstr(m.text, "rename"));
+    assert_int_equal(file_replace(path, "x", 1, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "regular"));
     assert_int_equal(rmdir(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(file_replace(path, "x", 1, &m), ERR_INVAL);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    assert_int_equal(unlink(path), 0);
     in_dir(path, "no/such");
     assert_int_equal(file_replace(path, "x", 1, &m), ERR_IO);
     /* tear_down() sees that no temporary file was left. */

@@ -143,7 +143,7 @@ static void random_chains_never_mix_origins(void **state)
             memcpy(template + at, piece, strlen(piece) + 1);
             at += strlen(piece);
         }
-        strcpy(template + at, " }}");
+        memcpy(template + at, " }}", sizeof(" }}"));
         struct jinja_output out = {0};
         struct errmsg m = {""};
         if (rendered(template, vars, &out, &m) == OK) {
