@@ -240,8 +240,8 @@ static void print_start(const struct parts *p)
     const struct model_info *i = model_info(p->model);
     uint64_t network = server_memory_max(p->server);
     uint64_t kv = p->config.kv_memory;
-    uint64_t sum =
-        i->file_bytes + i->packed_bytes + i->scratch_bytes + kv + network;
+    uint64_t step = i->scratch_bytes + engine_memory_bytes(p->engine);
+    uint64_t sum = i->file_bytes + i->packed_bytes + step + kv + network;
     printf("ebb " VERSION ": %s (%s, %u layers, %u KV heads, vocabulary %u), "
            "context %u, %d threads, %s kernels\n",
            p->model_id, i->arch, i->n_layers, i->n_kv_heads, i->n_vocab,
@@ -249,8 +249,8 @@ static void print_start(const struct parts *p)
     printf("memory: model file %.1f MiB + repacked weights %.1f + KV budget "
            "%.1f + activations and logits %.1f + network buffers up to %.1f = "
            "%.1f MiB\n",
-           mib(i->file_bytes), mib(i->packed_bytes), mib(kv),
-           mib(i->scratch_bytes), mib(network), mib(sum));
+           mib(i->file_bytes), mib(i->packed_bytes), mib(kv), mib(step),
+           mib(network), mib(sum));
     printf("listening on %s\n", server_url(p->server));
     fflush(stdout);
 }

@@ -18,6 +18,11 @@ uint32_t engine_n_vocab(const struct engine *e)
     return e->lm.n_vocab;
 }
 
+uint64_t engine_memory_bytes(const struct engine *e)
+{
+    return e->memory_bytes;
+}
+
 /* The bytes of the budget by state. Used units are live or prefix, the rest
  * is reserved or free; what the budget has beyond whole units is free. */
 static void fill_gauges(const struct engine *e, struct engine_stats *s)
@@ -175,6 +180,13 @@ static enum err new_pool(struct engine *e, struct errmsg *m)
     return rc == OK ? OK : err_set(m, rc, "no memory for the KV bookkeeping");
 }
 
+/* Zeroed step memory that counts. */
+static void *new_array(struct engine *e, size_t n, size_t size)
+{
+    e->memory_bytes += n * size;
+    return calloc(n, size);
+}
+
 static enum err new_scratch(struct engine *e)
 {
     uint32_t n = e->o.workers ? (uint32_t)workers_count(e->o.workers) : 1;
@@ -182,10 +194,11 @@ static enum err new_scratch(struct engine *e)
         n = ENGINE_SCRATCHES_MAX;
     if (n > e->o.max_running)
         n = e->o.max_running;
-    e->scratch = calloc(n, sizeof(*e->scratch));
+    e->scratch = new_array(e, n, sizeof(*e->scratch));
     if (!e->scratch)
         return ERR_NOMEM;
     e->n_scratch = n;
+    e->memory_bytes += n * sample_scratch_bytes(e->lm.n_vocab);
     for (uint32_t i = 0; i < n; i++) {
         if (sample_scratch_new(&e->scratch[i], e->lm.n_vocab) != OK)
             return ERR_NOMEM;
@@ -197,16 +210,17 @@ static enum err new_step_memory(struct engine *e, struct errmsg *m)
 {
     size_t n = e->o.max_running;
     enum err rc = new_scratch(e);
-    e->running = calloc(n, sizeof(*e->running));
-    e->row_token = calloc(e->o.max_step_rows, sizeof(*e->row_token));
-    e->run = calloc(n, sizeof(*e->run));
-    e->run_gen = calloc(n, sizeof(*e->run_gen));
-    e->logit_row = calloc(n, sizeof(*e->logit_row));
-    e->logit_gen = calloc(n + ENGINE_SCRATCHES_MAX, sizeof(*e->logit_gen));
-    e->logits = calloc(n * e->lm.n_vocab, sizeof(*e->logits));
-    e->chosen = calloc(n, sizeof(*e->chosen));
-    e->is_bad = calloc(n, sizeof(*e->is_bad));
-    e->prefill = calloc(n, sizeof(*e->prefill));
+    e->running = new_array(e, n, sizeof(*e->running));
+    e->row_token = new_array(e, e->o.max_step_rows, sizeof(*e->row_token));
+    e->run = new_array(e, n, sizeof(*e->run));
+    e->run_gen = new_array(e, n, sizeof(*e->run_gen));
+    e->logit_row = new_array(e, n, sizeof(*e->logit_row));
+    e->logit_gen =
+        new_array(e, n + ENGINE_SCRATCHES_MAX, sizeof(*e->logit_gen));
+    e->logits = new_array(e, n * e->lm.n_vocab, sizeof(*e->logits));
+    e->chosen = new_array(e, n, sizeof(*e->chosen));
+    e->is_bad = new_array(e, n, sizeof(*e->is_bad));
+    e->prefill = new_array(e, n, sizeof(*e->prefill));
     if (rc != OK || !e->running || !e->row_token || !e->run || !e->run_gen ||
         !e->logit_row || !e->logit_gen || !e->logits || !e->chosen ||
         !e->is_bad || !e->prefill)

@@ -202,6 +202,11 @@ struct engine_stats {
 
 void engine_stats(struct engine *e, struct engine_stats *out);
 
+/* Bytes of step memory that the engine allocated at start, beside the KV
+ * budget and the model's own: logits of every running answer, sampling
+ * scratch, the plan of a step. Constant after start; any thread. */
+uint64_t engine_memory_bytes(const struct engine *e);
+
 /* Constant after start; any thread. */
 uint32_t engine_max_context(const struct engine *e);
 uint32_t engine_n_vocab(const struct engine *e);

@@ -82,6 +82,7 @@ struct engine {
     bool said_bad;    /* logits without numbers were logged */
 
     /* Step memory. */
+    uint64_t memory_bytes;             /* of what follows */
     int32_t *row_token;                /* [max_step_rows] */
     struct model_run *run;             /* [max_running] */
     struct gen **run_gen;              /* [max_running] */

@@ -24,6 +24,14 @@ enum err sample_scratch_new(struct sample_scratch **out, uint32_t n_vocab)
     return OK;
 }
 
+uint64_t sample_scratch_bytes(uint32_t n_vocab)
+{
+    const struct sample_scratch *s = NULL;
+    uint64_t n_blocks = (uint64_t)n_vocab / SAMPLE_BLOCK + 1;
+    return sizeof(*s) + ((uint64_t)n_vocab + 1) * sizeof(*s->candidate) +
+           n_blocks * (sizeof(*s->block_max) + sizeof(*s->block_sum));
+}
+
 void sample_scratch_free(struct sample_scratch *s)
 {
     if (!s)

@@ -38,6 +38,7 @@ struct sample_scratch;
 MUST_CHECK enum err sample_scratch_new(struct sample_scratch **out,
                                        uint32_t n_vocab);
 void sample_scratch_free(struct sample_scratch *s); /* NULL is allowed */
+uint64_t sample_scratch_bytes(uint32_t n_vocab);    /* what one takes */
 
 /* How often a token was generated; an entry without any is a prompt token. */
 struct sample_count {
