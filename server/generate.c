@@ -161,7 +161,7 @@ void job_prepare(struct exchange *ex)
     ex->phase = EX_READY;
     pthread_mutex_unlock(&ex->lock);
     /* Not under the lock: the engine may be calling on_change() just now. */
-    if (gone)
+    if (gone && gen)
         gen_release(gen);
     exchange_wake(ex);
 }

@@ -1,6 +1,8 @@
 /* The HTTP side as a whole, before a model whose answers are known. */
 #include "server_bench.h"
 
+#include "base/rng.h"
+
 #include "server/exchange.h"
 #include "server/generate.h"
 #include "server/job.h"
@@ -238,6 +240,35 @@ static void a_client_that_ends_in_the_middle_is_let_go(void **state)
     bench_stop(&b);
 }
 
+/* At all moments of a request's way, by chance; most of them are refused. */
+static void clients_that_leave_at_once_harm_nobody(void **state)
+{
+    static const char *const body[] = {
+        "{\"model\":\"toy\",\"temperature\":9}", "{", hello, endless_stream,
+        "{\"model\":\"toy\",\"prompt\":\"abc\"}"};
+    struct bench b;
+    struct rng r;
+    (void)state;
+    bench_start(&b, 2048, NULL, NULL);
+    rng_seed(&r, 1);
+    for (int i = 0; i < 1500; i++) {
+        struct linger hard = {1, 0};
+        int fd = bench_connect(&b);
+        const char *path = i % 2 ? "/v1/completions" : "/v1/chat/completions";
+        bench_post(fd, path, body[rng_below(&r, 5)]);
+        if (rng_below(&r, 2))
+            toy_sleep((unsigned)rng_below(&r, 300));
+        if (rng_below(&r, 2))
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+        close(fd);
+    }
+    bench_wait_running(&b, 0, 0);
+    struct buf answer = bench_ask(&b, "/v1/chat/completions", hello);
+    assert_int_equal(bench_status(&answer), 200);
+    buf_fini(&answer);
+    bench_stop(&b);
+}
+
 static void one_at_a_time(struct engine_options *o)
 {
     o->max_running = 1;
@@ -444,6 +475,7 @@ int main(void)
         cmocka_unit_test(encodings_that_nobody_reads_are_415),
         cmocka_unit_test(a_client_that_leaves_stops_the_work),
         cmocka_unit_test(a_client_that_ends_in_the_middle_is_let_go),
+        cmocka_unit_test(clients_that_leave_at_once_harm_nobody),
         cmocka_unit_test(a_queued_client_that_leaves_frees_its_place_only),
         cmocka_unit_test(the_state_is_told_while_the_model_works),
         cmocka_unit_test(a_draining_server_takes_nothing_and_ends_what_runs),
