@@ -12,6 +12,7 @@ CFLAGS  ?= $(if $(SAN),-O1,-O2) -g
 PYTHON  ?= python3
 MODEL   ?= smollm2-135m
 ARGS    ?=
+USE     ?= train
 V       ?=
 Q        = $(if $(V),,@)
 
@@ -117,6 +118,9 @@ $(BUILD)/bench/%: bench/%.c $(BUILD)/libebb.a
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -o $@
 bench-kernels bench-units: bench-%: $(BUILD)/bench/%
 	$(Q)$<
+
+texts: ## fetch the texts that gates learn from (USE: train dev test)
+	$(Q)deploy/fetch_texts.py $(USE)
 
 # Fuzzing: `make fuzz` runs every tests/fuzz/fuzz_*.c for FUZZ_SECONDS on its
 # corpus. Finds land in $(FUZZ_DIR); seeds are only read.
