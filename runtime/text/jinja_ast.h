@@ -156,7 +156,7 @@ struct jinja_template {
 };
 
 /* --- The parser: statements in jinja_parse.c, expressions in
- * jinja_parse_expr.c --- */
+ * jinja_parse_expr.c and jinja_parse_primary.c --- */
 
 /* A name that is used, for the checks after parsing. */
 struct jinja_use {
@@ -202,6 +202,11 @@ MUST_CHECK enum err jinja_node_new(struct jinja_parser *p, enum jinja_kind kind,
 /* Once its children are there: bounds the height of the tree. */
 MUST_CHECK enum err jinja_node_seal(struct jinja_parser *p,
                                     struct jinja_node *n);
+/* A node with two children; *io becomes its first and then the node. */
+MUST_CHECK enum err jinja_node_pair(struct jinja_parser *p,
+                                    enum jinja_kind kind, enum jinja_op op,
+                                    unsigned line, struct jinja_node **io,
+                                    struct jinja_node *b);
 MUST_CHECK enum err jinja_note(struct jinja_parser *p, struct jinja_use **list,
                                const struct jinja_node *n);
 
@@ -210,6 +215,15 @@ MUST_CHECK enum err jinja_parse_expr(struct jinja_parser *p,
 /* with_cond: `x if y` may be part of it. end: a name that ends it, or NULL. */
 MUST_CHECK enum err jinja_parse_tuple(struct jinja_parser *p, bool with_cond,
                                       const char *end, struct jinja_node **out);
+MUST_CHECK enum err jinja_parse_unary(struct jinja_parser *p,
+                                      struct jinja_node **out);
+typedef enum err (*jinja_item_fn)(struct jinja_parser *p,
+                                  struct jinja_node **out);
+/* One item, or a tuple of them where there is a comma. */
+MUST_CHECK enum err jinja_parse_items(struct jinja_parser *p,
+                                      jinja_item_fn item, const char *end,
+                                      bool may_be_empty,
+                                      struct jinja_node **out);
 MUST_CHECK enum err jinja_parse_target(struct jinja_parser *p,
                                        bool with_namespace, const char *end,
                                        struct jinja_node **out);

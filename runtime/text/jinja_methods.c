@@ -424,10 +424,10 @@ static enum err is_case(struct jinja_run *r, const struct jval *self,
         uint32_t cp;
         at += jinja_char(self->s.p + at, self->s.n - at, &cp);
         utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
-        bool is_upper = c == UTF8PROC_CATEGORY_LU ||
-                        utf8proc_isupper((utf8proc_int32_t)cp);
-        bool is_lower = c == UTF8PROC_CATEGORY_LL ||
-                        utf8proc_islower((utf8proc_int32_t)cp);
+        bool is_upper =
+            c == UTF8PROC_CATEGORY_LU || utf8proc_isupper((utf8proc_int32_t)cp);
+        bool is_lower =
+            c == UTF8PROC_CATEGORY_LL || utf8proc_islower((utf8proc_int32_t)cp);
         some |= upper ? is_upper : is_lower;
         other |= c == UTF8PROC_CATEGORY_LT || (upper ? is_lower : is_upper);
     }

@@ -13,13 +13,10 @@
  *     product power ((* | / | // | %) power)*
  *     power   unary (** unary)*          (from the left, unlike Python)
  *     unary   (- | +) unary | primary, then postfix, then filters and tests
+ *             (jinja_parse_primary.c)
  */
 
 static enum err parse_cond(struct jinja_parser *p, struct jinja_node **out);
-static enum err parse_unary(struct jinja_parser *p, bool with_filter,
-                            struct jinja_node **out);
-static enum err parse_primary(struct jinja_parser *p, struct jinja_node **out);
-static enum err parse_postfix(struct jinja_parser *p, struct jinja_node **io);
 
 enum err jinja_parse_expr(struct jinja_parser *p, struct jinja_node **out)
 {
@@ -29,10 +26,9 @@ enum err jinja_parse_expr(struct jinja_parser *p, struct jinja_node **out)
     return OK;
 }
 
-/* A node with two children; *io becomes its first. */
-static enum err pair(struct jinja_parser *p, enum jinja_kind kind,
-                     enum jinja_op op, unsigned line, struct jinja_node **io,
-                     struct jinja_node *b)
+enum err jinja_node_pair(struct jinja_parser *p, enum jinja_kind kind,
+                         enum jinja_op op, unsigned line,
+                         struct jinja_node **io, struct jinja_node *b)
 {
     struct jinja_node *n;
     TRY(jinja_node_new(p, kind, line, &n));
@@ -64,13 +60,13 @@ static bool find_op(const struct jinja_parser *p, const struct op_token *ops,
 
 static enum err parse_power(struct jinja_parser *p, struct jinja_node **out)
 {
-    TRY(parse_unary(p, true, out));
+    TRY(jinja_parse_unary(p, out));
     while (jinja_at_op(p, "**")) {
         unsigned line = p->cur.line;
         struct jinja_node *right;
         TRY(jinja_advance(p));
-        TRY(parse_unary(p, true, &right));
-        TRY(pair(p, JINJA_N_BINARY, JINJA_OP_POW, line, out, right));
+        TRY(jinja_parse_unary(p, &right));
+        TRY(jinja_node_pair(p, JINJA_N_BINARY, JINJA_OP_POW, line, out, right));
     }
     return OK;
 }
@@ -88,7 +84,7 @@ static enum err parse_product(struct jinja_parser *p, struct jinja_node **out)
         struct jinja_node *right;
         TRY(jinja_advance(p));
         TRY(parse_power(p, &right));
-        TRY(pair(p, JINJA_N_BINARY, op, line, out, right));
+        TRY(jinja_node_pair(p, JINJA_N_BINARY, op, line, out, right));
     }
     return OK;
 }
@@ -122,7 +118,7 @@ static enum err parse_sum(struct jinja_parser *p, struct jinja_node **out)
         struct jinja_node *right;
         TRY(jinja_advance(p));
         TRY(parse_concat(p, &right));
-        TRY(pair(p, JINJA_N_BINARY, op, line, out, right));
+        TRY(jinja_node_pair(p, JINJA_N_BINARY, op, line, out, right));
     }
     return OK;
 }
@@ -202,7 +198,7 @@ static enum err parse_and(struct jinja_parser *p, struct jinja_node **out)
         struct jinja_node *right;
         TRY(jinja_advance(p));
         TRY(parse_not(p, &right));
-        TRY(pair(p, JINJA_N_AND, JINJA_OP_ADD, line, out, right));
+        TRY(jinja_node_pair(p, JINJA_N_AND, JINJA_OP_ADD, line, out, right));
     }
     return OK;
 }
@@ -215,7 +211,7 @@ static enum err parse_or(struct jinja_parser *p, struct jinja_node **out)
         struct jinja_node *right;
         TRY(jinja_advance(p));
         TRY(parse_and(p, &right));
-        TRY(pair(p, JINJA_N_OR, JINJA_OP_ADD, line, out, right));
+        TRY(jinja_node_pair(p, JINJA_N_OR, JINJA_OP_ADD, line, out, right));
     }
     return OK;
 }
@@ -247,12 +243,9 @@ static bool at_tuple_end(const struct jinja_parser *p, const char *end)
            jinja_at_op(p, ")") || (end != NULL && jinja_at_name(p, end));
 }
 
-typedef enum err (*parse_fn)(struct jinja_parser *p, struct jinja_node **out);
-
-/* One item, or a tuple where there is a comma. */
-static enum err parse_items(struct jinja_parser *p, parse_fn item,
-                            const char *end, bool may_be_empty,
-                            struct jinja_node **out)
+enum err jinja_parse_items(struct jinja_parser *p, jinja_item_fn item,
+                           const char *end, bool may_be_empty,
+                           struct jinja_node **out)
 {
     struct jinja_node *list = NULL, **tail = &list;
     unsigned line = p->cur.line;
@@ -288,8 +281,8 @@ static enum err parse_plain(struct jinja_parser *p, struct jinja_node **out)
 enum err jinja_parse_tuple(struct jinja_parser *p, bool with_cond,
                            const char *end, struct jinja_node **out)
 {
-    return parse_items(p, with_cond ? jinja_parse_expr : parse_plain, end,
-                       false, out);
+    return jinja_parse_items(p, with_cond ? jinja_parse_expr : parse_plain, end,
+                             false, out);
 }
 
 static enum err check_target_name(struct jinja_parser *p,
@@ -326,7 +319,7 @@ static enum err parse_target_item(struct jinja_parser *p, bool with_namespace,
     TRY(jinja_skip_op(p, "(", &there));
     if (there) {
         TRY(jinja_deeper(p));
-        TRY(parse_items(p, parse_name_target, NULL, true, out));
+        TRY(jinja_parse_items(p, parse_name_target, NULL, true, out));
         p->depth--;
         return jinja_expect_op(p, ")");
     }
@@ -350,388 +343,7 @@ static enum err parse_target_item(struct jinja_parser *p, bool with_namespace,
 enum err jinja_parse_target(struct jinja_parser *p, bool with_namespace,
                             const char *end, struct jinja_node **out)
 {
-    return parse_items(p, with_namespace ? parse_ns_target : parse_name_target,
-                       end, false, out);
-}
-
-/* --- Primaries --- */
-
-static enum err parse_name(struct jinja_parser *p, struct jinja_node *n)
-{
-    static const struct {
-        const char *name;
-        int value; /* -1: none */
-    } constants[] = {{"true", 1},  {"True", 1},  {"false", 0},
-                     {"False", 0}, {"none", -1}, {"None", -1}};
-    static const struct {
-        const char *name;
-        uint8_t flag;
-    } special[] = {{"caller", JINJA_USES_CALLER},
-                   {"kwargs", JINJA_USES_KWARGS},
-                   {"varargs", JINJA_USES_VARARGS}};
-    TRY(jinja_expect_name(p, &n->name));
-    n->kind = JINJA_N_NAME;
-    for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++) {
-        if (strcmp(n->name.p, constants[i].name) != 0)
-            continue;
-        n->kind = JINJA_N_CONST;
-        n->value = constants[i].value < 0 ? jinja_none()
-                                          : jinja_bool(constants[i].value);
-    }
-    for (size_t i = 0; i < sizeof(special) / sizeof(special[0]); i++)
-        if (strcmp(n->name.p, special[i].name) == 0)
-            p->seen |= special[i].flag;
-    return OK;
-}
-
-/* Strings next to each other are one string. */
-static enum err parse_strings(struct jinja_parser *p, struct jinja_node *n)
-{
-    n->value = jinja_text("");
-    n->value.s.p = p->cur.p;
-    n->value.s.n = p->cur.n;
-    TRY(jinja_advance(p));
-    while (p->cur.type == JINJA_T_STRING) {
-        size_t len = n->value.s.n + p->cur.n;
-        char *s = arena_alloc(p->arena, len + 1);
-        if (s == NULL)
-            return err_set(p->m, ERR_NOMEM, "no memory for a chat template");
-        memcpy(s, n->value.s.p, n->value.s.n);
-        memcpy(s + n->value.s.n, p->cur.p, p->cur.n);
-        n->value.s.p = s;
-        n->value.s.n = len;
-        TRY(jinja_advance(p));
-    }
-    return OK;
-}
-
-static enum err parse_list(struct jinja_parser *p, struct jinja_node *n)
-{
-    struct jinja_node **tail = &n->list;
-    n->kind = JINJA_N_LIST;
-    TRY(jinja_advance(p));
-    while (!jinja_at_op(p, "]")) {
-        if (tail != &n->list)
-            TRY(jinja_expect_op(p, ","));
-        if (jinja_at_op(p, "]"))
-            break;
-        TRY(jinja_parse_expr(p, tail));
-        tail = &(*tail)->next;
-    }
-    return jinja_advance(p);
-}
-
-static enum err parse_dict(struct jinja_parser *p, struct jinja_node *n)
-{
-    struct jinja_node **tail = &n->list;
-    n->kind = JINJA_N_DICT;
-    TRY(jinja_advance(p));
-    while (!jinja_at_op(p, "}")) {
-        if (tail != &n->list)
-            TRY(jinja_expect_op(p, ","));
-        if (jinja_at_op(p, "}"))
-            break;
-        struct jinja_node *item;
-        TRY(jinja_node_new(p, JINJA_N_PAIR, p->cur.line, &item));
-        TRY(jinja_parse_expr(p, &item->a));
-        TRY(jinja_expect_op(p, ":"));
-        TRY(jinja_parse_expr(p, &item->b));
-        TRY(jinja_node_seal(p, item));
-        /* A macro may be a member and be called as one. */
-        if (item->a->kind == JINJA_N_CONST && item->a->value.type == JINJA_STR)
-            item->name =
-                (struct jinja_name){item->a->value.s.p, item->a->value.s.n};
-        TRY(jinja_note(p, &p->names, item));
-        *tail = item;
-        tail = &item->next;
-    }
-    return jinja_advance(p);
-}
-
-static enum err parse_primary(struct jinja_parser *p, struct jinja_node **out)
-{
-    struct jinja_node *n;
-    TRY(jinja_node_new(p, JINJA_N_CONST, p->cur.line, &n));
-    *out = n;
-    if (p->cur.type == JINJA_T_NAME) {
-        TRY(parse_name(p, n));
-    } else if (p->cur.type == JINJA_T_STRING) {
-        TRY(parse_strings(p, n));
-    } else if (p->cur.type == JINJA_T_INT) {
-        n->value = jinja_int(p->cur.i, false);
-        TRY(jinja_advance(p));
-    } else if (p->cur.type == JINJA_T_FLOAT) {
-        n->value = jinja_float(p->cur.f, false);
-        TRY(jinja_advance(p));
-    } else if (jinja_at_op(p, "(")) {
-        TRY(jinja_advance(p));
-        TRY(parse_items(p, jinja_parse_expr, NULL, true, out));
-        return jinja_expect_op(p, ")");
-    } else if (jinja_at_op(p, "[")) {
-        TRY(parse_list(p, n));
-    } else if (jinja_at_op(p, "{")) {
-        TRY(parse_dict(p, n));
-    } else if (p->cur.type == JINJA_T_OP) {
-        return jinja_syntax(p, p->cur.line, "unexpected '%.*s'", (int)p->cur.n,
-                            p->cur.p);
-    } else {
-        return jinja_syntax(p, p->cur.line, "expected an expression");
-    }
-    return jinja_node_seal(p, n);
-}
-
-static enum err parse_unary(struct jinja_parser *p, bool with_filter,
-                            struct jinja_node **out)
-{
-    bool neg = jinja_at_op(p, "-");
-    if (neg || jinja_at_op(p, "+")) {
-        struct jinja_node *n;
-        TRY(jinja_node_new(p, neg ? JINJA_N_NEG : JINJA_N_POS, p->cur.line,
-                           &n));
-        TRY(jinja_advance(p));
-        TRY(jinja_deeper(p));
-        TRY(parse_unary(p, false, &n->a));
-        p->depth--;
-        TRY(jinja_node_seal(p, n));
-        *out = n;
-    } else {
-        TRY(parse_primary(p, out));
-    }
-    TRY(parse_postfix(p, out));
-    return with_filter ? jinja_parse_filters(p, *out, false, out) : OK;
-}
-
-/* --- What follows a primary --- */
-
-static enum err slice_part(struct jinja_parser *p, struct jinja_node **out)
-{
-    if (jinja_at_op(p, ":") || jinja_at_op(p, "]") || jinja_at_op(p, ","))
-        return OK;
-    return jinja_parse_expr(p, out);
-}
-
-static enum err parse_subscribed(struct jinja_parser *p,
-                                 struct jinja_node **out)
-{
-    struct jinja_node *n;
-    bool there;
-    TRY(jinja_node_new(p, JINJA_N_SLICE, p->cur.line, &n));
-    if (!jinja_at_op(p, ":"))
-        TRY(jinja_parse_expr(p, &n->a));
-    TRY(jinja_skip_op(p, ":", &there));
-    if (!there) {
-        *out = n->a;
-        return OK;
-    }
-    TRY(slice_part(p, &n->b));
-    TRY(jinja_skip_op(p, ":", &there));
-    if (there)
-        TRY(slice_part(p, &n->c));
-    *out = n;
-    return jinja_node_seal(p, n);
-}
-
-/* [ ... ] behind an expression. */
-static enum err parse_subscript(struct jinja_parser *p, struct jinja_node **io)
-{
-    struct jinja_node *key = NULL, **tail = &key;
-    unsigned line = p->cur.line;
-    TRY(jinja_advance(p));
-    while (!jinja_at_op(p, "]")) {
-        if (key != NULL)
-            TRY(jinja_expect_op(p, ","));
-        TRY(parse_subscribed(p, tail));
-        tail = &(*tail)->next;
-    }
-    if (key == NULL || key->next != NULL) {
-        struct jinja_node *tuple;
-        for (const struct jinja_node *k = key; k != NULL; k = k->next)
-            if (k->kind == JINJA_N_SLICE)
-                return jinja_syntax(p, line, "a slice of several dimensions");
-        TRY(jinja_node_new(p, JINJA_N_TUPLE, line, &tuple));
-        tuple->list = key;
-        TRY(jinja_node_seal(p, tuple));
-        key = tuple;
-    }
-    TRY(jinja_advance(p));
-    return pair(p, JINJA_N_GETITEM, JINJA_OP_ADD, line, io, key);
-}
-
-static enum err parse_attribute(struct jinja_parser *p, struct jinja_node **io)
-{
-    unsigned line = p->cur.line;
-    struct jinja_node *n;
-    TRY(jinja_advance(p));
-    if (p->cur.type == JINJA_T_INT) {
-        TRY(jinja_node_new(p, JINJA_N_CONST, line, &n));
-        n->value = jinja_int(p->cur.i, false);
-        TRY(jinja_node_seal(p, n));
-        TRY(jinja_advance(p));
-        return pair(p, JINJA_N_GETITEM, JINJA_OP_ADD, line, io, n);
-    }
-    TRY(jinja_node_new(p, JINJA_N_GETATTR, line, &n));
-    TRY(jinja_expect_name(p, &n->name));
-    n->a = *io;
-    *io = n;
-    return jinja_node_seal(p, n);
-}
-
-static enum err parse_arg(struct jinja_parser *p, struct jinja_node **out,
-                          enum jinja_kind *latest)
-{
-    const struct jinja_token *next;
-    enum jinja_kind kind = JINJA_N_CONST; /* stands for: by position */
-    if (jinja_at_op(p, "*"))
-        kind = JINJA_N_STAR;
-    else if (jinja_at_op(p, "**"))
-        kind = JINJA_N_STARSTAR;
-    else if (p->cur.type == JINJA_T_NAME) {
-        TRY(jinja_peek(p, &next));
-        if (next->type == JINJA_T_OP && next->n == 1 && next->p[0] == '=')
-            kind = JINJA_N_KWARG;
-    }
-    if (*latest == JINJA_N_STARSTAR ||
-        (*latest != JINJA_N_CONST && kind == JINJA_N_CONST) ||
-        (*latest == JINJA_N_STAR && kind == JINJA_N_STAR))
-        return jinja_syntax(p, p->cur.line, "arguments in the wrong order");
-    /* The reference takes a keyword in front of *args; a later positional
-     * argument is still wrong. */
-    *latest = kind;
-    if (kind == JINJA_N_CONST)
-        return jinja_parse_expr(p, out);
-    TRY(jinja_node_new(p, kind, p->cur.line, out));
-    if (kind == JINJA_N_KWARG) {
-        TRY(jinja_expect_name(p, &(*out)->name));
-        TRY(jinja_note(p, &p->names, *out));
-    }
-    TRY(jinja_advance(p));
-    TRY(jinja_parse_expr(p, &(*out)->a));
-    return jinja_node_seal(p, *out);
-}
-
-/* ( ... ) with arguments. */
-static enum err parse_args(struct jinja_parser *p, struct jinja_node **list)
-{
-    struct jinja_node **tail = list;
-    enum jinja_kind latest = JINJA_N_CONST;
-    TRY(jinja_expect_op(p, "("));
-    while (!jinja_at_op(p, ")")) {
-        if (tail != list)
-            TRY(jinja_expect_op(p, ","));
-        if (jinja_at_op(p, ")"))
-            break;
-        TRY(parse_arg(p, tail, &latest));
-        tail = &(*tail)->next;
-    }
-    return jinja_advance(p);
-}
-
-static enum err parse_call(struct jinja_parser *p, struct jinja_node **io)
-{
-    struct jinja_node *n;
-    TRY(jinja_node_new(p, JINJA_N_CALL, p->cur.line, &n));
-    n->a = *io;
-    TRY(parse_args(p, &n->list));
-    TRY(jinja_note(p, &p->calls, n));
-    *io = n;
-    return jinja_node_seal(p, n);
-}
-
-static enum err parse_postfix(struct jinja_parser *p, struct jinja_node **io)
-{
-    for (;;) {
-        if (jinja_at_op(p, "."))
-            TRY(parse_attribute(p, io));
-        else if (jinja_at_op(p, "["))
-            TRY(parse_subscript(p, io));
-        else if (jinja_at_op(p, "("))
-            TRY(parse_call(p, io));
-        else
-            return OK;
-    }
-}
-
-/* --- Filters and tests --- */
-
-static enum err parse_filter(struct jinja_parser *p, struct jinja_node **io)
-{
-    struct jinja_node *n;
-    TRY(jinja_node_new(p, JINJA_N_FILTER, p->cur.line, &n));
-    TRY(jinja_expect_name(p, &n->name));
-    n->builtin = jinja_find_filter(n->name.p, n->name.n);
-    if (n->builtin == NULL)
-        return jinja_unknown(p, n->line, "filter", n->name.p, n->name.n);
-    if (jinja_at_op(p, "("))
-        TRY(parse_args(p, &n->list));
-    n->a = *io;
-    *io = n;
-    return jinja_node_seal(p, n);
-}
-
-/* Is the token the beginning of an argument without brackets, as in
- * `x is divisibleby 3`? */
-static bool starts_test_arg(const struct jinja_parser *p)
-{
-    switch (p->cur.type) {
-    case JINJA_T_NAME:
-        return !jinja_at_name(p, "else") && !jinja_at_name(p, "or") &&
-               !jinja_at_name(p, "and");
-    case JINJA_T_STRING:
-    case JINJA_T_INT:
-    case JINJA_T_FLOAT:
-        return true;
-    default:
-        return jinja_at_op(p, "[") || jinja_at_op(p, "{");
-    }
-}
-
-static enum err parse_test(struct jinja_parser *p, struct jinja_node **io)
-{
-    struct jinja_node *n;
-    bool negated;
-    TRY(jinja_node_new(p, JINJA_N_TEST, p->cur.line, &n));
-    TRY(jinja_advance(p));
-    TRY(jinja_skip_name(p, "not", &negated));
-    TRY(jinja_expect_name(p, &n->name));
-    n->builtin = jinja_find_test(n->name.p, n->name.n);
-    if (n->builtin == NULL)
-        return jinja_unknown(p, n->line, "test", n->name.p, n->name.n);
-    n->a = *io;
-    if (jinja_at_op(p, "(")) {
-        TRY(parse_args(p, &n->list));
-    } else if (starts_test_arg(p)) {
-        if (jinja_at_name(p, "is"))
-            return jinja_syntax(p, n->line, "tests cannot be chained");
-        TRY(jinja_deeper(p));
-        TRY(parse_primary(p, &n->list));
-        TRY(parse_postfix(p, &n->list));
-        p->depth--;
-    }
-    if (strcmp(n->name.p, "defined") == 0 ||
-        strcmp(n->name.p, "undefined") == 0)
-        TRY(jinja_note(p, &p->names, n->a)); /* a call of it is guarded */
-    TRY(jinja_node_seal(p, n));
-    *io = n;
-    return negated ? pair(p, JINJA_N_NOT, JINJA_OP_ADD, n->line, io, NULL) : OK;
-}
-
-enum err jinja_parse_filters(struct jinja_parser *p, struct jinja_node *inner,
-                             bool at_name, struct jinja_node **out)
-{
-    bool block = inner == NULL;
-    *out = inner;
-    for (;;) {
-        bool pipe = false;
-        if (!at_name)
-            TRY(jinja_skip_op(p, "|", &pipe));
-        if (pipe || at_name)
-            TRY(parse_filter(p, out));
-        else if (!block && jinja_at_name(p, "is"))
-            TRY(parse_test(p, out));
-        else if (!block && jinja_at_op(p, "("))
-            TRY(parse_call(p, out));
-        else
-            return OK;
-        at_name = false;
-    }
+    return jinja_parse_items(
+        p, with_namespace ? parse_ns_target : parse_name_target, end, false,
+        out);
 }

@@ -271,8 +271,6 @@ static enum err put_json_char(struct jinja_sb *b, uint32_t cp, bool ascii,
         snprintf(text, sizeof(text), "\\%c", to[at - from]);
     else if (cp >= 0x20 && (cp < 0x7F || !ascii))
         return jinja_sb_put_char(b, cp, is_input);
-    else if (cp == 0x7F)
-        return jinja_sb_put_char(b, cp, is_input);
     else if (cp < 0x10000)
         snprintf(text, sizeof(text), "\\u%04x", cp);
     else

@@ -212,6 +212,8 @@ enum err jinja_sb_done(struct jinja_sb *b, struct jval *out)
     out->s.n = b->n;
     for (size_t i = 0; i < b->n_spans; i++)
         out->is_input |= b->spans[i].is_input;
+    if (b->n == 0)
+        return OK;
     struct jinja_extra *extra;
     struct jinja_room *room;
     TRY(jinja_alloc(b->r, &extra, 1, sizeof(*extra)));

@@ -71,9 +71,9 @@ MUST_CHECK enum err jinja_strip(struct jinja_run *r, const struct jval *s,
 enum jinja_case {
     JINJA_UPPER,
     JINJA_LOWER,
-    JINJA_CAPITAL,    /* str.capitalize() */
-    JINJA_TITLE,      /* str.title(): every run of letters */
-    JINJA_TITLE_WORD  /* the filter `title`: words as it sees them */
+    JINJA_CAPITAL,   /* str.capitalize() */
+    JINJA_TITLE,     /* str.title(): every run of letters */
+    JINJA_TITLE_WORD /* the filter `title`: words as it sees them */
 };
 MUST_CHECK enum err jinja_recase(struct jinja_run *r, const struct jval *s,
                                  enum jinja_case to, struct jval *out);
