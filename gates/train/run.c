@@ -5,17 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "base/safetensors.h"
 #include "gates/train/trainer.h"
 
-enum { SETTINGS_BYTES = 2048, SECOND_US = 1000000, LOG_MAX = 1 << 30 };
+enum { SETTINGS_BYTES = 2048, SECOND_US = 1000000, META = 5 };
 
 struct run {
     struct gate *g;
@@ -26,6 +26,8 @@ struct run {
     float *grad, *m1, *m2;
     int32_t *tokens;
     uint64_t step; /* done */
+    bool is_log_known;
+    int64_t log_bytes; /* of the log, when the checkpoint was written */
     char settings[SETTINGS_BYTES];
     FILE *log;
     /* Since the last progress line. */
@@ -84,14 +86,25 @@ static enum err describe(struct run *r, const struct frozen *f,
                          SETTINGS_BYTES);
 }
 
+static int64_t log_size(const struct run *r)
+{
+    struct stat st;
+    return r->log != NULL && fstat(fileno(r->log), &st) == 0 ? st.st_size : 0;
+}
+
 static enum err save(struct run *r, struct errmsg *m)
 {
     if (r->o->checkpoint == NULL)
         return OK;
-    char step[32];
+    char step[32], log_bytes[32];
     snprintf(step, sizeof(step), "%" PRIu64, r->step);
-    const struct safetensors_string meta[] = {
-        {"kind", "ebb checkpoint"}, {"step", step}, {"settings", r->settings}};
+    snprintf(log_bytes, sizeof(log_bytes), "%" PRId64, log_size(r));
+    const struct safetensors_string meta[META] = {
+        {"kind", "ebb checkpoint"},
+        {"step", step},
+        {"settings", r->settings},
+        {"log", r->o->log == NULL ? "" : r->o->log},
+        {"log_bytes", log_bytes}};
     const float *const part[] = {r->g->p, r->m1, r->m2};
     static const char *const name[] = {"gates", "m1", "m2"};
     struct safetensors_tensor t[3];
@@ -103,7 +116,7 @@ static enum err save(struct run *r, struct errmsg *m)
                                            .data = (const uint8_t *)part[i],
                                            .bytes = r->n * sizeof(float)};
     r->saved_us = clock_us();
-    return safetensors_write(r->o->checkpoint, meta, 3, t, 3, m);
+    return safetensors_write(r->o->checkpoint, meta, META, t, 3, m);
 }
 
 /* The first word in which two descriptions differ. */
@@ -137,6 +150,26 @@ static enum err restore_part(float *to, size_t n, const struct safetensors *f,
     return OK;
 }
 
+/* How far the run was. */
+static enum err restore_place(struct run *r, const struct safetensors *f,
+                              struct errmsg *m)
+{
+    const char *step = safetensors_meta(f, "step");
+    const char *log = safetensors_meta(f, "log");
+    const char *log_bytes = safetensors_meta(f, "log_bytes");
+    if (step == NULL || log == NULL || log_bytes == NULL)
+        return err_set(m, ERR_INVAL, "%s is no checkpoint of training",
+                       r->o->checkpoint);
+    r->step = strtoull(step, NULL, 10);
+    if (r->step > r->o->steps)
+        return err_set(m, ERR_INVAL, "the checkpoint %s is of step %.24s",
+                       r->o->checkpoint, step);
+    /* Only the log that was written then has that length. */
+    r->is_log_known = r->o->log != NULL && strcmp(log, r->o->log) == 0;
+    r->log_bytes = strtoll(log_bytes, NULL, 10);
+    return OK;
+}
+
 static enum err restore(struct run *r, struct errmsg *m)
 {
     if (r->o->checkpoint == NULL || access(r->o->checkpoint, F_OK) != 0)
@@ -152,46 +185,23 @@ static enum err restore(struct run *r, struct errmsg *m)
         rc = restore_part(r->m1, r->n, f, "m1", m);
     if (rc == OK)
         rc = restore_part(r->m2, r->n, f, "m2", m);
-    const char *step = safetensors_meta(f, "step");
     if (rc == OK)
-        r->step = step == NULL ? 0 : strtoull(step, NULL, 10);
-    if (rc == OK && (r->step == 0 || r->step > r->o->steps))
-        rc = err_set(m, ERR_INVAL, "the checkpoint %s is of step '%.24s'",
-                     r->o->checkpoint, step == NULL ? "" : step);
+        rc = restore_place(r, f, m);
     safetensors_close(f);
     return rc;
 }
 
-/* Where the log's lines of steps up to `step` end: a run that was killed may
- * have logged more than it saved, and half a line. Lines of earlier runs stand
- * before those of this one and stay. */
-static size_t log_end(const struct buf *b, uint64_t step)
-{
-    static const char start[] = "{\"step\":";
-    size_t end = b->len;
-    while (end > 0) {
-        const char *newline = memrchr(b->data, '\n', end - 1);
-        size_t line = newline == NULL ? 0 : (size_t)(newline - b->data) + 1;
-        if (b->data[end - 1] == '\n' &&
-            strncmp(b->data + line, start, sizeof(start) - 1) == 0 &&
-            strtoull(b->data + line + sizeof(start) - 1, NULL, 10) <= step)
-            break;
-        end = line;
-    }
-    return end;
-}
-
+/* A run that was killed may have logged more than it saved, and half a line:
+ * back to where the log was. A log that was moved or begun anew stays. */
 static enum err cut_log(const struct run *r, struct errmsg *m)
 {
-    struct buf b = {0};
-    if (r->step == 0 || access(r->o->log, F_OK) != 0)
+    struct stat st;
+    if (!r->is_log_known || stat(r->o->log, &st) != 0 ||
+        st.st_size <= r->log_bytes)
         return OK;
-    enum err rc = file_read_all(&b, r->o->log, LOG_MAX, m);
-    if (rc == OK && b.len > 0 &&
-        truncate(r->o->log, (off_t)log_end(&b, r->step)) != 0)
-        rc = err_set(m, ERR_IO, "cannot shorten the log %s", r->o->log);
-    buf_fini(&b);
-    return rc;
+    if (truncate(r->o->log, r->log_bytes) != 0)
+        return err_set(m, ERR_IO, "cannot shorten the log %s", r->o->log);
+    return OK;
 }
 
 static enum err open_log(struct run *r, struct errmsg *m)
@@ -310,9 +320,13 @@ static enum err loop(struct run *r, struct errmsg *m)
 {
     const struct train_options *o = r->o;
     r->first_step = r->step;
-    r->first_us = r->shown_us = r->saved_us = clock_us();
+    r->first_us = r->shown_us = clock_us();
+    /* Also before the first step: it says where the log was. */
+    enum err rc = save(r, m);
+    if (rc != OK)
+        return rc;
     while (r->step < o->steps) {
-        enum err rc = one_step(r, m);
+        rc = one_step(r, m);
         if (rc != OK)
             return rc;
         bool stop = o->stop != NULL && atomic_load(o->stop);

@@ -1,10 +1,10 @@
 /* run.h - a training run from the first step to the last: the loop, its
  * checkpoints and its log.
  *
- * A checkpoint holds the gates, both moments of the optimiser and the number
- * of steps done. A run that was killed continues from it with the same bits
- * as one that was not (same machine): sequences are a function of seed and
- * step, and results do not depend on threads.
+ * A checkpoint holds the gates, both moments of the optimiser, the number of
+ * steps done and the length of the log. A run that was killed continues from it
+ * with the same bits as one that was not (same machine): sequences are a
+ * function of seed and step, and results do not depend on threads.
  *
  * Threads: one caller; the work runs on the pool.
  */
@@ -45,7 +45,7 @@ void train_init_gate(struct gate *g, double memory, uint64_t seed);
 
 /* Trains g, of kind rg10, in place; copies of its last projection that differ
  * are made equal first. When the checkpoint file exists the run continues from
- * it, and lines of the log that are newer go; ERR_CONFLICT when it was made
+ * it, and what was logged since then goes; ERR_CONFLICT when it was made
  * with other options, naming the first that differs. ERR_CANCELLED after
  * `stop`: the checkpoint is written, g holds the gates so far. */
 MUST_CHECK enum err train_run(struct gate *g, const struct frozen *f,

@@ -24,7 +24,7 @@ struct setup {
     struct gate *g;
     struct tokenizer *t;
     struct mix *x;
-    char dir[64], checkpoint[96], log[96];
+    char dir[64], checkpoint[96], log[96], other[96];
     struct train_options o;
 };
 
@@ -37,6 +37,7 @@ static void setup_init(struct setup *s, int n_threads)
     assert_non_null(mkdtemp(s->dir));
     snprintf(s->checkpoint, sizeof(s->checkpoint), "%s/checkpoint", s->dir);
     snprintf(s->log, sizeof(s->log), "%s/log.jsonl", s->dir);
+    snprintf(s->other, sizeof(s->other), "%s/other.jsonl", s->dir);
     assert_int_equal(workers_new(&s->k, n_threads, NULL), OK);
     assert_int_equal(mat_new(&s->mat, s->k, NULL), OK);
     s->f = tiny_model(&TINY_LLAMA, &r);
@@ -67,6 +68,7 @@ static void setup_fini(struct setup *s)
 {
     unlink(s->checkpoint);
     unlink(s->log);
+    unlink(s->other);
     rmdir(s->dir);
     mix_free(s->x);
     tokenizer_free(s->t);
@@ -304,13 +306,28 @@ static void lines_of_earlier_runs_stay_in_the_log(void **state)
     static const char earlier[] = "{\"step\":500,\"kind\":\"plain\"}\n";
     setup_init(&s, 1);
     write_file(s.log, earlier);
+    /* Killed before it saved anything but its beginning. */
+    s.o.checkpoint_every = 3600;
+    run_and_kill(&s, 3);
     s.o.stop = &stop;
     s.o.checkpoint_every = 3600;
     assert_int_equal(run(&s, &m), ERR_CANCELLED);
     assert_int_equal(run(&s, &m), ERR_CANCELLED);
     assert_int_equal(file_read_all(&b, s.log, 1 << 20, &m), OK);
     assert_memory_equal(b.data, earlier, sizeof(earlier) - 1);
-    assert_non_null(strstr(b.data, "{\"step\":2,"));
+    const char *line = b.data + sizeof(earlier) - 1;
+    assert_memory_equal(line, "{\"step\":1,", 10);
+    line = strchr(line, '\n') + 1;
+    assert_memory_equal(line, "{\"step\":2,", 10);
+    assert_ptr_equal(strchr(line, '\n') + 1, b.data + b.len);
+    buf_fini(&b);
+    /* Another log is begun, not cut. */
+    s.o.log = s.other;
+    write_file(s.other, earlier);
+    assert_int_equal(run(&s, &m), ERR_CANCELLED);
+    assert_int_equal(file_read_all(&b, s.other, 1 << 20, &m), OK);
+    assert_memory_equal(b.data, earlier, sizeof(earlier) - 1);
+    assert_memory_equal(b.data + sizeof(earlier) - 1, "{\"step\":3,", 10);
     buf_fini(&b);
     setup_fini(&s);
 }
