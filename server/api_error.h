@@ -48,9 +48,11 @@ void api_error_from(struct api_error *e, enum err code, const struct errmsg *m);
 void api_error_refused(struct api_error *e, enum gen_refusal why, enum err code,
                        const struct errmsg *m, const char *param);
 
-/* The prompt does not fit a context of n_ctx tokens. */
+/* The prompt does not fit a context of n_ctx tokens. at_least: it was not
+ * counted to its end. */
 enum err api_error_context(struct api_error *e, const char *param,
-                           uint32_t n_prompt_tokens, uint32_t n_ctx);
+                           uint32_t n_prompt_tokens, bool at_least,
+                           uint32_t n_ctx);
 
 const char *api_error_type(const struct api_error *e);
 

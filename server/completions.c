@@ -16,7 +16,7 @@ struct ctx {
 static enum err from_module(const struct ctx *c, enum err rc,
                             const struct errmsg *m)
 {
-    if (rc != OK)
+    if (rc != OK && rc != ERR_BUDGET)
         api_error_from(c->e, rc, m);
     return rc;
 }

@@ -101,6 +101,7 @@ void exchange_leave(struct exchange *ex)
 {
     pthread_mutex_lock(&ex->lock);
     ex->gone = true;
+    atomic_store(&ex->left, true);
     /* The job has its engine request from READY on; before that the prepare
      * thread looks at `gone` when it is finished. */
     struct job *job = ex->phase >= EX_READY ? ex->job : NULL;

@@ -16,6 +16,7 @@
 #define SERVER_EXCHANGE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -61,6 +62,9 @@ struct exchange {
     bool is_pushed;            /* a prepare thread has it, or had it */
     struct job *job;           /* of a request that makes an answer */
     struct exchange *next_job; /* in the prepare queue; guarded there */
+
+    /* As `gone`, for whoever must look often; set with it. */
+    atomic_bool left;
 
     pthread_mutex_t lock;
     /* Guarded by lock. */

@@ -15,7 +15,13 @@
 #include "server/reply.h"
 #include "server/server_internal.h"
 
-enum { KEEPALIVE_US = 5 * 1000 * 1000 };
+enum {
+    KEEPALIVE_US = 5 * 1000 * 1000,
+    /* A prompt is counted up to this many times the context, so that most
+     * clients learn how much is too much; beyond it the count costs more than
+     * it tells. */
+    COUNTED_CONTEXTS = 2
+};
 
 /* Preparing. */
 
@@ -54,7 +60,7 @@ static enum err chat_prompt(struct job *job, const struct server_options *o,
     if (rc == ERR_INVAL)
         return api_error_set(&job->error, 400, "invalid_value", "messages",
                              "%s", m.text);
-    if (rc != OK)
+    if (rc != OK && rc != ERR_BUDGET)
         api_error_from(&job->error, rc, &m);
     return rc;
 }
@@ -74,7 +80,7 @@ static enum err submit(struct exchange *ex, struct job *job,
         return OK;
     *gen = NULL;
     if (why == GEN_REFUSED_CONTEXT)
-        return api_error_context(&job->error, param, r->n_tokens, n_ctx);
+        return api_error_context(&job->error, param, r->n_tokens, false, n_ctx);
     api_error_refused(&job->error, why, rc, &m, param);
     return rc;
 }
@@ -83,7 +89,10 @@ static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
                           struct gen_request *r)
 {
     const struct server_options *o = &ex->server->o;
-    struct tokens tokens = {0};
+    struct tokens tokens = {
+        .max = (size_t)o->max_context * COUNTED_CONTEXTS,
+        .stop = &ex->left,
+    };
     enum params_route route = job->answer.is_chat ? PARAMS_CHAT : PARAMS_TEXT;
     if (!cJSON_IsObject(body))
         return api_error_set(&job->error, 400, "invalid_type", NULL,
@@ -97,6 +106,10 @@ static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
         rc = job->answer.is_chat ? chat_prompt(job, o, body, &tokens)
                                  : completions_prompt(&tokens, body, o->prompt,
                                                       o->n_vocab, &job->error);
+    if (rc == ERR_BUDGET && job->error.status == 0)
+        rc = api_error_context(&job->error,
+                               job->answer.is_chat ? "messages" : "prompt",
+                               (uint32_t)tokens.max + 1, true, o->max_context);
     if (rc == OK && tokens.n == 0)
         rc = api_error_set(&job->error, 400, "invalid_value", NULL,
                            "The prompt has no tokens.");

@@ -342,6 +342,7 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     bool refused = ex->early.close || ex->expired;
     bool complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !ex->gone;
     ex->gone = true;
+    atomic_store(&ex->left, true);
     pthread_mutex_unlock(&ex->lock);
     if (refused)
         watch_linger(s->watch, ex->peer->fd);

@@ -19,6 +19,11 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+/* The NFC form of n bytes has at least n / NFC_SHRINK_MAX. The worst is 3.5:
+ * U+1FBE, another name of iota, with two marks has seven bytes and becomes
+ * U+0390, which has two. */
+enum { NFC_SHRINK_MAX = 4 };
+
 /* All characters lie below U+0300: the text is NFC already. False says
  * nothing. s need not be valid UTF-8. */
 bool nfc_is_trivial(const char *s, size_t n);

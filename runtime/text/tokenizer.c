@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "runtime/text/nfc.h"
 #include "runtime/text/tokenizer_internal.h"
 
 void tokens_fini(struct tokens *v)
@@ -23,6 +24,13 @@ enum err tokens_push(struct tokens *v, int32_t id)
     v->id = p;
     v->id[v->n++] = id;
     return OK;
+}
+
+enum err tokens_check_stop(const struct tokens *v)
+{
+    bool stop =
+        v->stop != NULL && atomic_load_explicit(v->stop, memory_order_relaxed);
+    return stop ? ERR_CANCELLED : OK;
 }
 
 enum err tokenizer_new(struct tokenizer **out,
@@ -56,6 +64,15 @@ void tokenizer_free(struct tokenizer *t)
     free(t->special);
     free(t->eog);
     free(t);
+}
+
+size_t tokenizer_least_tokens(const struct tokenizer *t, size_t n)
+{
+    if (!t->has_all_bytes || t->longest == 0)
+        return 0;
+    if (pretok_wants_nfc(t->pretok))
+        n /= NFC_SHRINK_MAX;
+    return n / t->longest;
 }
 
 size_t tokenizer_n_vocab(const struct tokenizer *t)

@@ -26,6 +26,7 @@
 #ifndef RUNTIME_TEXT_TOKENIZER_H
 #define RUNTIME_TEXT_TOKENIZER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -69,6 +70,9 @@ struct tokens {
     size_t n;
     size_t cap;
     size_t max; /* 0: unlimited; else more than this is ERR_BUDGET */
+    /* Or NULL: once it is true, encoding into this list ends soon with
+     * ERR_CANCELLED. Borrowed. */
+    const atomic_bool *stop;
 };
 
 void tokens_fini(struct tokens *v); /* leaves a valid empty one */
@@ -106,9 +110,11 @@ void tokenizer_free(struct tokenizer *t); /* NULL is allowed */
  * TOKENIZER_ADD_BOS, or 0. A BOS that the text itself begins with (as a
  * special token) is not doubled. Ill-formed UTF-8 is read as U+FFFD
  * (utf8_append_repaired). Time O(n log n), memory O(n).
- * On error *out is as it was: ERR_BUDGET more than out->max ids; ERR_INVAL
- * the text is longer than TOKENIZER_TEXT_MAX; ERR_NOMEM; ERR_INTERNAL when
- * the regular expression engine gave up. */
+ * On error *out is as it was: ERR_BUDGET more than out->max ids, which is told
+ * before any work where the number of bytes alone proves it; ERR_CANCELLED
+ * out->stop became true; ERR_INVAL the text is longer than
+ * TOKENIZER_TEXT_MAX; ERR_NOMEM; ERR_INTERNAL when the regular expression
+ * engine gave up. */
 MUST_CHECK enum err tokenizer_encode(const struct tokenizer *t,
                                      const char *text, size_t n, unsigned flags,
                                      struct tokens *out);
@@ -124,6 +130,10 @@ MUST_CHECK enum err tokenizer_encode_segments(const struct tokenizer *t,
                                               struct tokens *out);
 
 enum { TOKENIZER_TEXT_MAX = 1 << 28 }; /* bytes of one text */
+
+/* A text of n valid bytes never has fewer tokens than this. 0 where nothing
+ * can be said: the vocabulary lacks a byte, which then disappears. */
+size_t tokenizer_least_tokens(const struct tokenizer *t, size_t n);
 
 /* Number of tokens; valid ids are 0 to n_vocab - 1. */
 size_t tokenizer_n_vocab(const struct tokenizer *t);

@@ -15,6 +15,10 @@ struct bpe_symbol {
 
 static const uint32_t NONE = UINT32_MAX;
 
+/* A word may have all the bytes of a text, and its merging then takes seconds:
+ * every so many steps it is asked whether anybody still waits. */
+enum { STEPS_BETWEEN_LOOKS = 4096 };
+
 void tokenizer_bpe_fini(struct bpe_scratch *w)
 {
     free(w->sym);
@@ -116,10 +120,16 @@ enum err tokenizer_bpe(const struct tokenizer *t, struct bpe_scratch *w,
 
     enum err rc = OK;
     w->n_heap = 0;
-    for (uint32_t i = 0; i + 1 < n_sym && rc == OK; i++)
+    for (uint32_t i = 0; i + 1 < n_sym && rc == OK; i++) {
         rc = offer(t, w, i);
-    while (w->n_heap > 0 && rc == OK)
+        if (rc == OK && i % STEPS_BETWEEN_LOOKS == 0)
+            rc = tokens_check_stop(out);
+    }
+    for (uint64_t i = 1; w->n_heap > 0 && rc == OK; i++) {
         rc = merge_best(t, w);
+        if (rc == OK && i % STEPS_BETWEEN_LOOKS == 0)
+            rc = tokens_check_stop(out);
+    }
     for (uint32_t i = 0; i != NONE && rc == OK; i = w->sym[i].next)
         rc = tokens_push(out, w->sym[i].id);
     return rc;

@@ -51,7 +51,9 @@ static enum err encode_plain(struct encoder *e, const char *s, size_t n)
     size_t begin, end;
     pretok_scan_start(&e->scan, s, n);
     while (pretok_scan_next(&e->scan, &begin, &end, &rc)) {
-        rc = encode_word(e, s + begin, end - begin);
+        rc = tokens_check_stop(e->out);
+        if (rc == OK)
+            rc = encode_word(e, s + begin, end - begin);
         if (rc != OK)
             return rc;
     }
@@ -102,6 +104,10 @@ static enum err encode_valid(const struct tokenizer *t, const struct buf *text,
     struct encoder e = {.t = t, .out = out};
     size_t before = out->n;
     const char *s = text->len > 0 ? text->data : "";
+    if (out->max != 0 &&
+        (out->n > out->max ||
+         tokenizer_least_tokens(t, text->len) > out->max - out->n))
+        return ERR_BUDGET;
     enum err rc = pretok_scan_init(&e.scan, t->pretok);
     if (rc == OK && (flags & TOKENIZER_ADD_BOS) != 0 && t->add_bos) {
         size_t len = 0;

@@ -42,6 +42,8 @@ struct tokenizer {
     size_t pair_mask;
 
     int32_t byte_id[256]; /* the token of each byte; -1: none */
+    bool has_all_bytes;   /* no byte of a text disappears */
+    uint32_t longest;     /* bytes of the longest token */
 
     int32_t *special; /* ids of special tokens, sorted by their bytes */
     size_t n_special;
@@ -72,6 +74,9 @@ int32_t tokenizer_rank(const struct tokenizer *t, int32_t left, int32_t right);
 int32_t tokenizer_match_special(const struct tokenizer *t, const char *s,
                                 size_t n, size_t *len);
 
+/* ERR_CANCELLED once the owner of the list wants no more, else OK. */
+MUST_CHECK enum err tokens_check_stop(const struct tokens *v);
+
 /* Working memory of the merging, reused from word to word. Zeroed at first. */
 struct bpe_scratch {
     struct bpe_symbol *sym;
@@ -82,8 +87,8 @@ struct bpe_scratch {
 
 void tokenizer_bpe_fini(struct bpe_scratch *w);
 
-/* Appends the ids of one word s[0..n). ERR_NOMEM, ERR_BUDGET: *out may hold a
- * part of it. */
+/* Appends the ids of one word s[0..n). ERR_NOMEM, ERR_BUDGET, ERR_CANCELLED:
+ * *out may hold a part of it. */
 MUST_CHECK enum err tokenizer_bpe(const struct tokenizer *t,
                                   struct bpe_scratch *w, const char *s,
                                   size_t n, struct tokens *out);

@@ -196,10 +196,18 @@ static enum err build_tokens(struct tokenizer *t,
 
 static void build_byte_ids(struct tokenizer *t)
 {
+    t->has_all_bytes = true;
     for (int b = 0; b < 256; b++) {
         char c = (char)b;
+        /* The others are never part of valid UTF-8. */
+        bool is_used = b < 0xC0 || (b >= 0xC2 && b < 0xF5);
         t->byte_id[b] = tokenizer_lookup(t, &c, 1);
+        if (is_used && t->byte_id[b] < 0)
+            t->has_all_bytes = false;
     }
+    for (size_t i = 0; i < t->n_tokens; i++)
+        if (t->token[i].n > t->longest)
+            t->longest = t->token[i].n;
 }
 
 static int by_bytes(const void *a, const void *b, void *tokenizer)

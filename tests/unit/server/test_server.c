@@ -142,6 +142,49 @@ static void bad_requests_are_told_and_harm_nobody(void **state)
     bench_stop(&b);
 }
 
+static void a_prompt_far_beyond_the_context_is_counted_in_part(void **state)
+{
+    struct bench b;
+    (void)state;
+    bench_start(&b, 2048, NULL, NULL);
+    const char *const head[] = {
+        "{\"model\":\"toy\",\"messages\":[{\"role\":\"user\",\"content\":\"",
+        "{\"model\":\"toy\",\"prompt\":\""};
+    const char *const tail[] = {"\"}]}", "\"}"};
+    const char *const path[] = {"/v1/chat/completions", "/v1/completions"};
+    const char *const param[] = {"messages", "prompt"};
+    const uint32_t context = b.o.max_context;
+    for (int i = 0; i < 4; i++) {
+        /* A little beyond it is counted to the end. */
+        bool far = i >= 2;
+        uint32_t n = far ? 3 * context : context + 9;
+        struct buf body = {0};
+        char words[80];
+        assert_int_equal(buf_puts(&body, head[i % 2]), OK);
+        for (uint32_t k = 0; k < n; k++)
+            assert_int_equal(buf_putc(&body, 'a'), OK);
+        assert_int_equal(buf_puts(&body, tail[i % 2]), OK);
+        struct buf answer = bench_ask(&b, path[i % 2], body.data);
+        assert_int_equal(bench_status(&answer), 400);
+        cJSON *tree = bench_json(&answer);
+        const cJSON *e = json_get(tree, "error");
+        assert_string_equal(json_get(e, "code")->valuestring,
+                            "context_length_exceeded");
+        assert_string_equal(json_get(e, "param")->valuestring, param[i % 2]);
+        assert_int_equal(json_get(e, "n_prompt_tokens")->valueint,
+                         far ? 2 * context + 1 : n);
+        const char *text = json_get(e, "message")->valuestring;
+        snprintf(words, sizeof(words),
+                 "This model's maximum context length is %u tokens", context);
+        assert_non_null(strstr(text, words));
+        assert_int_equal(strstr(text, "at least") != NULL, far);
+        cJSON_Delete(tree);
+        buf_fini(&answer);
+        buf_fini(&body);
+    }
+    bench_stop(&b);
+}
+
 static void a_body_above_the_limit_is_refused_at_once(void **state)
 {
     static const char head[] =
@@ -471,6 +514,7 @@ int main(void)
         cmocka_unit_test(a_stream_says_the_same_as_the_whole),
         cmocka_unit_test(a_completion_continues_text_and_ids),
         cmocka_unit_test(bad_requests_are_told_and_harm_nobody),
+        cmocka_unit_test(a_prompt_far_beyond_the_context_is_counted_in_part),
         cmocka_unit_test(a_body_above_the_limit_is_refused_at_once),
         cmocka_unit_test(encodings_that_nobody_reads_are_415),
         cmocka_unit_test(a_client_that_leaves_stops_the_work),

@@ -134,6 +134,46 @@ static void a_full_buffer_and_bad_text_are_errors(void **state)
     buf_fini(&out);
 }
 
+/* Bytes of what a decomposed character may have been written as: the longest
+ * character that is only another name for it. */
+static int longest_spelling(const uint8_t *spelling, utf8proc_int32_t cp)
+{
+    char bytes[UTF8_MAX_BYTES];
+    int own = utf8_encode((uint32_t)cp, bytes);
+    return spelling[cp] > own ? spelling[cp] : own;
+}
+
+static void no_character_shrinks_by_more_than_is_said(void **state)
+{
+    (void)state;
+    enum { CODES = 0x110000, PARTS_MAX = 8 };
+    uint8_t *spelling = calloc(CODES, 1);
+    char bytes[UTF8_MAX_BYTES];
+    utf8proc_int32_t part[PARTS_MAX];
+    int most = 0, boundary = 0;
+    assert_non_null(spelling);
+    for (int pass = 0; pass < 2; pass++) {
+        for (utf8proc_int32_t c = 0; c < CODES; c++) {
+            if (c >= 0xD800 && c < 0xE000)
+                continue;
+            utf8proc_ssize_t n = utf8proc_decompose_char(
+                c, part, PARTS_MAX, UTF8PROC_DECOMPOSE, &boundary);
+            int own = utf8_encode((uint32_t)c, bytes), sum = 0;
+            assert_true(n >= 1 && n <= PARTS_MAX);
+            if (pass == 0 && n == 1 && own > spelling[part[0]])
+                spelling[part[0]] = (uint8_t)own;
+            for (utf8proc_ssize_t i = 0; pass == 1 && i < n; i++)
+                sum += longest_spelling(spelling, part[i]);
+            if (pass == 1 && n > 1)
+                assert_true(own <= sum);
+            if ((sum + own - 1) / own > most)
+                most = (sum + own - 1) / own;
+        }
+    }
+    assert_int_equal(most, NFC_SHRINK_MAX);
+    free(spelling);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +182,7 @@ int main(void)
         cmocka_unit_test(random_text_agrees_with_the_library),
         cmocka_unit_test(a_long_run_of_marks_is_sorted_and_stable),
         cmocka_unit_test(text_below_u0300_is_trivial),
+        cmocka_unit_test(no_character_shrinks_by_more_than_is_said),
         cmocka_unit_test(a_full_buffer_and_bad_text_are_errors),
     };
     return cmocka_run_group_tests_name("nfc", tests, NULL, NULL);

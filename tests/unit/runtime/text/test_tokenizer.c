@@ -381,6 +381,63 @@ static void too_many_ids_or_bytes_are_refused_and_nothing_is_added(void **state)
     tokenizer_free(t);
 }
 
+static void a_text_is_refused_unread_when_its_bytes_prove_too_much(void **state)
+{
+    (void)state;
+    struct tiny *v = tiny_new("gpt-2");
+    (void)tiny_add(v, "<|twelve!!|>", TOKEN_CONTROL);
+    struct tokenizer *t = tiny_take(v);
+    assert_int_equal(tokenizer_least_tokens(t, 120), 10);
+    assert_int_equal(tokenizer_least_tokens(t, 119), 9);
+    /* Had it been read, the flag would have ended it. */
+    atomic_bool stop = true;
+    struct tokens out = {.max = 9, .stop = &stop};
+    char text[120];
+    memset(text, 'a', sizeof(text));
+    assert_int_equal(tokenizer_encode(t, text, 120, 0, &out), ERR_BUDGET);
+    assert_int_equal(tokenizer_encode(t, text, 119, 0, &out), ERR_CANCELLED);
+    assert_int_equal(out.n, 0);
+    tokens_fini(&out);
+    tokenizer_free(t);
+
+    v = tiny_new("gpt-2");
+    v->type['a'] = TOKEN_CONTROL; /* a text of this letter has no token */
+    t = tiny_take(v);
+    assert_int_equal(tokenizer_least_tokens(t, 1000), 0);
+    tokenizer_free(t);
+}
+
+static void *stop_soon(void *arg)
+{
+    struct timespec wait = {0, 20 * 1000000};
+    nanosleep(&wait, NULL);
+    atomic_store((atomic_bool *)arg, true);
+    return NULL;
+}
+
+static void one_endless_word_can_be_stopped(void **state)
+{
+    (void)state;
+    enum { BYTES = 32 << 20 };
+    struct tiny *v = tiny_new("gpt-2");
+    (void)tiny_merge(v, "a", "a");
+    (void)tiny_merge(v, "aa", "aa");
+    struct tokenizer *t = tiny_take(v);
+    char *text = malloc(BYTES);
+    assert_non_null(text);
+    memset(text, 'a', BYTES);
+    atomic_bool stop = false;
+    struct tokens out = {.stop = &stop};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, stop_soon, &stop), 0);
+    assert_int_equal(tokenizer_encode(t, text, BYTES, 0, &out), ERR_CANCELLED);
+    assert_int_equal(out.n, 0);
+    pthread_join(thread, NULL);
+    free(text);
+    tokens_fini(&out);
+    tokenizer_free(t);
+}
+
 /* Spoils one thing of a good vocabulary: it must be refused, and the
  * sentence must hold `say`. */
 static void refuses(struct tiny *v, enum err code, const char *say)
@@ -542,6 +599,9 @@ int main(void)
         cmocka_unit_test(answers_end_at_the_named_ids_and_the_usual_names),
         cmocka_unit_test(
             too_many_ids_or_bytes_are_refused_and_nothing_is_added),
+        cmocka_unit_test(
+            a_text_is_refused_unread_when_its_bytes_prove_too_much),
+        cmocka_unit_test(one_endless_word_can_be_stopped),
         cmocka_unit_test(an_impossible_vocabulary_is_refused_with_the_reason),
         cmocka_unit_test(an_impossible_merge_is_refused_with_its_index),
         cmocka_unit_test(an_unknown_rule_is_refused_by_name),
