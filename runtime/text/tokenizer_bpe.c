@@ -17,7 +17,10 @@ static const uint32_t NONE = UINT32_MAX;
 
 /* A word may have all the bytes of a text, and its merging then takes seconds:
  * every so many steps it is asked whether anybody still waits. */
-enum { STEPS_BETWEEN_LOOKS = 4096 };
+enum {
+    STEPS_BETWEEN_LOOKS = 4096,
+    LONG_WORD = 4096 /* bytes from which on its tokens are estimated first */
+};
 
 void tokenizer_bpe_fini(struct bpe_scratch *w)
 {
@@ -95,11 +98,28 @@ static enum err merge_best(const struct tokenizer *t, struct bpe_scratch *w)
     return rc == OK ? offer(t, w, left) : rc;
 }
 
+/* The word has at least so many tokens: each begins with one of its bytes. */
+static size_t least_of_word(const struct tokenizer *t, const char *s, size_t n)
+{
+    uint32_t longest = 1;
+    size_t n_bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        n_bytes += t->byte_id[c] >= 0;
+        if (t->longest_from[c] > longest)
+            longest = t->longest_from[c];
+    }
+    return n_bytes / longest;
+}
+
 enum err tokenizer_bpe(const struct tokenizer *t, struct bpe_scratch *w,
                        const char *s, size_t n, struct tokens *out)
 {
     if (n == 0)
         return OK;
+    if (n > LONG_WORD && out->max != 0 &&
+        least_of_word(t, s, n) > out->max - out->n)
+        return ERR_BUDGET;
     void *p = grow_array(w->sym, &w->sym_cap, n, sizeof(*w->sym));
     if (p == NULL)
         return ERR_NOMEM;

@@ -44,6 +44,8 @@ struct tokenizer {
     int32_t byte_id[256]; /* the token of each byte; -1: none */
     bool has_all_bytes;   /* no byte of a text disappears */
     uint32_t longest;     /* bytes of the longest token */
+    /* Bytes of the longest token that is made by merging and begins so. */
+    uint32_t longest_from[256];
 
     int32_t *special; /* ids of special tokens, sorted by their bytes */
     size_t n_special;

@@ -205,9 +205,14 @@ static void build_byte_ids(struct tokenizer *t)
         if (is_used && t->byte_id[b] < 0)
             t->has_all_bytes = false;
     }
-    for (size_t i = 0; i < t->n_tokens; i++)
-        if (t->token[i].n > t->longest)
-            t->longest = t->token[i].n;
+    for (size_t i = 0; i < t->n_tokens; i++) {
+        const struct token *k = &t->token[i];
+        if (k->n > t->longest)
+            t->longest = k->n;
+        unsigned char first = k->n > 0 ? (unsigned char)t->blob[k->at] : 0;
+        if (k->lookup && k->n > t->longest_from[first])
+            t->longest_from[first] = k->n;
+    }
 }
 
 static int by_bytes(const void *a, const void *b, void *tokenizer)

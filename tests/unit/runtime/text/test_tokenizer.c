@@ -407,6 +407,34 @@ static void a_text_is_refused_unread_when_its_bytes_prove_too_much(void **state)
     tokenizer_free(t);
 }
 
+/* Long tokens of other letters do not help a word. */
+static void a_long_word_is_refused_by_its_letters(void **state)
+{
+    (void)state;
+    enum { BYTES = 6000 };
+    struct tiny *v = tiny_new("gpt-2");
+    (void)tiny_merge(v, "a", "a");
+    (void)tiny_merge(v, "b", "b");
+    (void)tiny_merge(v, "bb", "bb");
+    struct tokenizer *t = tiny_take(v);
+    char text[BYTES];
+    atomic_bool stop = false;
+    memset(text, 'a', BYTES);
+    for (int i = 0; i < 2; i++) {
+        struct tokens out = {.max = BYTES / 2 - (i == 0), .stop = &stop};
+        assert_int_equal(tokenizer_encode(t, text, BYTES, 0, &out),
+                         i == 0 ? ERR_BUDGET : OK);
+        assert_int_equal(out.n, i == 0 ? 0 : BYTES / 2);
+        tokens_fini(&out);
+    }
+    text[BYTES - 1] = 'b';
+    struct tokens out = {.max = BYTES / 2 + 1, .stop = &stop};
+    assert_int_equal(tokenizer_encode(t, text, BYTES, 0, &out), OK);
+    assert_int_equal(out.n, BYTES / 2 + 1); /* an odd one, and the b */
+    tokens_fini(&out);
+    tokenizer_free(t);
+}
+
 static void *stop_soon(void *arg)
 {
     struct timespec wait = {0, 20 * 1000000};
@@ -601,6 +629,7 @@ int main(void)
             too_many_ids_or_bytes_are_refused_and_nothing_is_added),
         cmocka_unit_test(
             a_text_is_refused_unread_when_its_bytes_prove_too_much),
+        cmocka_unit_test(a_long_word_is_refused_by_its_letters),
         cmocka_unit_test(one_endless_word_can_be_stopped),
         cmocka_unit_test(an_impossible_vocabulary_is_refused_with_the_reason),
         cmocka_unit_test(an_impossible_merge_is_refused_with_its_index),
