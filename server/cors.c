@@ -42,36 +42,68 @@ static bool is_local_host(const char *s, size_t n)
     return n == len || (n > len + 1 && s[n - len - 1] == '.');
 }
 
-bool cors_is_local(const char *origin)
+/* What follows the scheme of an origin; NULL where it is none of http. */
+static const char *authority(const char *origin)
 {
-    if (!origin)
-        return false;
     if (strncmp(origin, "http://", 7) == 0)
-        origin += 7;
-    else if (strncmp(origin, "https://", 8) == 0)
-        origin += 8;
-    else
-        return false;
-    size_t n = strlen(origin);
-    const char *colon = strrchr(origin, ':');
+        return origin + 7;
+    return strncmp(origin, "https://", 8) == 0 ? origin + 8 : NULL;
+}
+
+/* Bytes of the host in "host" or "host:port"; 0: it is neither. */
+static size_t host_length(const char *s)
+{
+    size_t n = strlen(s);
+    const char *colon = strrchr(s, ':');
     /* A colon inside the brackets of an IPv6 address is no port. */
     if (colon && !strchr(colon, ']')) {
         const char *p = colon + 1;
         if (!*p)
-            return false;
+            return 0;
         for (; *p; p++)
             if (!is_digit(*p))
-                return false;
-        n = (size_t)(colon - origin);
+                return 0;
+        n = (size_t)(colon - s);
     }
     for (size_t i = 0; i < n; i++) {
-        char c = origin[i];
+        char c = s[i];
         bool fine = is_digit(c) || (c >= 'a' && c <= 'z') ||
                     (c >= 'A' && c <= 'Z') || strchr(".-_[]:", c);
         if (!fine)
-            return false;
+            return 0;
     }
-    return is_local_host(origin, n);
+    return n;
+}
+
+bool cors_is_local(const char *origin)
+{
+    const char *s = origin ? authority(origin) : NULL;
+    return s && is_local_host(s, host_length(s));
+}
+
+bool cors_host_allowed(const char *host, const char *own,
+                       const char *const *list, size_t n)
+{
+    size_t len = host_length(host);
+    if (len == 0)
+        return false;
+    if (is_local_host(host, len))
+        return true;
+    if (strlen(own) == len && strncasecmp(host, own, len) == 0)
+        return true;
+    for (size_t i = 0; i < n; i++) {
+        const char *s = authority(list[i]);
+        if (strcmp(list[i], "*") == 0 ||
+            (s && host_length(s) == len && strncasecmp(s, host, len) == 0))
+            return true;
+    }
+    return false;
+}
+
+bool cors_is_same(const char *origin, const char *host)
+{
+    const char *s = origin ? authority(origin) : NULL;
+    return s && host && host[0] && strcasecmp(s, host) == 0;
 }
 
 bool cors_allows(const char *origin, const char *const *list, size_t n)

@@ -52,6 +52,7 @@ struct exchange {
     char request_id[EXCHANGE_ID_MAX + 1];
     struct route route;
     bool is_options;
+    bool must_close;        /* the connection ends after the answer */
     char *origin;           /* a page's origin that may read us, or NULL */
     struct api_error early; /* known before the body; sent after it */
     bool has_ended;         /* the whole body is there */

@@ -126,9 +126,98 @@ static uint64_t announced(struct exchange *ex)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
+/* A page on the web whose name points here would be of our own origin for the
+ * browser; its Host header tells. Where everybody may connect anyway, names
+ * are not known and not asked. */
+static void check_host(struct exchange *ex)
+{
+    const struct server *s = ex->server;
+    const char *host = header(ex, "Host");
+    char shown[API_SHOWN_MAX + 4];
+    if (!s->is_loopback || !host ||
+        cors_host_allowed(host, s->o.host, s->o.cors_origins,
+                          s->o.n_cors_origins))
+        return;
+    api_error_shown(shown, host, strlen(host));
+    api_error_set(&ex->early, 403, "host_not_allowed", "Host",
+                  "This server listens on loopback only and does not answer to "
+                  "the host name \"%s\". Use localhost, or start it with "
+                  "--host or with --cors-origin for that name.",
+                  shown);
+}
+
+/* A page may send a simple POST to anywhere, and would use up the model even
+ * though it can't read the answer. */
+static void check_origin(struct exchange *ex, const char *method)
+{
+    const char *origin = header(ex, "Origin");
+    char shown[API_SHOWN_MAX + 4];
+    bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    if (!origin || ex->origin || reads || ex->is_options ||
+        cors_is_same(origin, header(ex, "Host")))
+        return;
+    api_error_shown(shown, origin, strlen(origin));
+    api_error_set(&ex->early, 403, "origin_not_allowed", "Origin",
+                  "Pages of the origin \"%s\" may not use this server; "
+                  "--cors-origin at its start allows them.",
+                  shown);
+}
+
+struct lengths {
+    const char *first;
+    bool differ;
+};
+
+static enum MHD_Result see_length(void *cls, enum MHD_ValueKind kind,
+                                  const char *name, const char *value)
+{
+    struct lengths *l = cls;
+    (void)kind;
+    if (strcasecmp(name, "Content-Length") != 0)
+        return MHD_YES;
+    if (!l->first)
+        l->first = value ? value : "";
+    else if (strcmp(l->first, value ? value : "") != 0)
+        l->differ = true;
+    return MHD_YES;
+}
+
+/* Where a request ends must mean the same to us and to what stands before us:
+ * else a part of it could pass for the next one. */
+static void check_framing(struct exchange *ex)
+{
+    struct lengths l = {NULL, false};
+    const char *coding = header(ex, "Transfer-Encoding");
+    char shown[API_SHOWN_MAX + 4];
+    MHD_get_connection_values(ex->conn, MHD_HEADER_KIND, see_length, &l);
+    if (coding && l.first)
+        ex->must_close = true;
+    if (l.differ) {
+        api_error_set(&ex->early, 400, "invalid_value", "Content-Length",
+                      "The request has two Content-Length headers that "
+                      "differ.");
+    } else if (coding && strcasecmp(coding, "chunked") != 0) {
+        api_error_shown(shown, coding, strlen(coding));
+        api_error_set(&ex->early, 400, "invalid_value", "Transfer-Encoding",
+                      "The Transfer-Encoding \"%s\" is not known; chunked "
+                      "is.",
+                      shown);
+    } else {
+        return;
+    }
+    ex->early.close = true;
+}
+
 static void check_head(struct exchange *ex, const char *method, const char *url)
 {
-    check_route(ex, method, url);
+    check_framing(ex);
+    if (ex->early.close)
+        return;
+    check_host(ex);
+    if (ex->early.status == 0)
+        check_origin(ex, method);
+    if (ex->early.status == 0)
+        check_route(ex, method, url);
     if (ex->early.status == 0 && is_job_route(ex->route.id) && !ex->is_options)
         check_encoding(ex);
     if (ex->early.status == 0 && is_job_route(ex->route.id) && !ex->is_options)
@@ -400,6 +489,16 @@ static void on_connection(void *cls, struct MHD_Connection *conn,
         peer_end(cls, *context);
 }
 
+/* Decodes %xx in place. The library hands paths over as C strings: a decoded
+ * NUL would end one early, so such a path stays as it is, and no route has
+ * its name. */
+static size_t unescape(void *cls, struct MHD_Connection *conn, char *s)
+{
+    (void)cls;
+    (void)conn;
+    return strstr(s, "%00") ? strlen(s) : MHD_http_unescape(s);
+}
+
 static void on_library_log(void *cls, const char *fmt, va_list args)
 {
     (void)cls;
@@ -418,6 +517,7 @@ enum err http_start(struct server *s, struct errmsg *m)
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->max_peers,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVER_CONNECTION_MEMORY,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SERVER_IDLE_S,
+        MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_END);
     if (!s->daemon)

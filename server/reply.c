@@ -38,6 +38,8 @@ static void common(struct headers *h, const struct exchange *ex,
     if (type)
         put(h, "Content-Type", type);
     put(h, "Vary", "Origin");
+    if (ex->must_close)
+        put(h, "Connection", "close");
     if (!ex->origin)
         return;
     put(h, "Access-Control-Allow-Origin", ex->origin);
@@ -61,7 +63,7 @@ static void of_error(struct headers *h, const struct exchange *ex,
         put(h, "Allow", e->allow);
     if (e->status == 401)
         put(h, "WWW-Authenticate", "Bearer");
-    if (e->close)
+    if (e->close && !ex->must_close)
         put(h, "Connection", "close");
 }
 

@@ -1,6 +1,7 @@
 #include "server/route.h"
 
 #include <string.h>
+#include <strings.h>
 
 struct row {
     const char *path;
@@ -43,9 +44,22 @@ static bool method_fits(const char *method, const char *allow)
     return strcmp(method, "POST") == 0 && allow == POST_ALLOW;
 }
 
+/* The path of a target that was sent with scheme and host, as to a proxy. */
+static const char *skip_authority(const char *target)
+{
+    size_t n = strncasecmp(target, "http://", 7) == 0    ? 7
+               : strncasecmp(target, "https://", 8) == 0 ? 8
+                                                         : 0;
+    if (n == 0)
+        return target;
+    const char *slash = strchr(target + n, '/');
+    return slash ? slash : "/";
+}
+
 void route_find(struct route *out, const char *method, const char *path)
 {
     char text[ROUTE_PATH_MAX];
+    path = skip_authority(path);
     out->id = ROUTE_UNKNOWN;
     out->method_fits = false;
     out->allow = NULL;

@@ -1,7 +1,9 @@
 #include "server/server.h"
 
 #include <errno.h>
+#include <arpa/inet.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +47,19 @@ static int open_one(const struct addrinfo *at)
     return -1;
 }
 
+static bool is_loopback(const struct sockaddr_storage *addr)
+{
+    const struct sockaddr_in *v4 = (const void *)addr;
+    const struct sockaddr_in6 *v6 = (const void *)addr;
+    if (addr->ss_family == AF_INET)
+        return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (addr->ss_family != AF_INET6)
+        return false;
+    return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
+           (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) &&
+            v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
+}
+
 static enum err set_url(struct server *s, struct errmsg *m)
 {
     struct sockaddr_storage addr;
@@ -54,6 +69,7 @@ static enum err set_url(struct server *s, struct errmsg *m)
         getnameinfo((struct sockaddr *)&addr, n, host, sizeof(host), port,
                     sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return err_set(m, ERR_IO, "cannot tell the address of the socket");
+    s->is_loopback = is_loopback(&addr);
     bool v6 = strchr(host, ':') != NULL;
     snprintf(s->url, sizeof(s->url), v6 ? "http://[%s]:%s" : "http://%s:%s",
              host, port);

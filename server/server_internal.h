@@ -33,6 +33,7 @@ struct server {
     struct server_options o;
     struct MHD_Daemon *daemon;
     int listen_fd;
+    bool is_loopback; /* only this machine can connect */
     char url[SERVER_URL_MAX];
     uint32_t max_peers;  /* connections at once */
     uint32_t soft_peers; /* above it only /health and /metrics are served */

@@ -175,7 +175,7 @@ def test_health_answers_while_a_large_body_is_read(server):
 def test_a_body_above_the_limit(launch):
     server = launch("--max-body", "64KiB")
     with server.connect() as s:
-        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
                   b"Content-Length: 100000000\r\n\r\n" + b" " * 500000)
         answer = read_all(s)
     assert answer.startswith(b"HTTP/1.1 413 ")
@@ -186,7 +186,7 @@ def test_a_body_above_the_limit(launch):
 def test_a_body_that_trickles_in_ends_in_408(server):
     """Thirty seconds: what else could tell that the limit works?"""
     with server.connect() as s:
-        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
                   b"Content-Length: 1000\r\n\r\n{")
         start, data = time.monotonic(), b""
         s.settimeout(1)
@@ -227,13 +227,13 @@ def test_a_body_after_an_announcement(server):
     """curl waits for 100 Continue before it sends a large body."""
     body = json.dumps(chat(max_tokens=1)).encode()
     with server.connect() as s:
-        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
                   b"Expect: 100-continue\r\nConnection: close\r\n"
                   b"Content-Length: %d\r\n\r\n" % len(body))
         assert read_until(s, b"\r\n\r\n").startswith(b"HTTP/1.1 100 ")
         s.sendall(body)
         assert read_all(s).startswith(b"HTTP/1.1 200 ")
     with server.connect() as s:
-        s.sendall(b"POST /nope HTTP/1.1\r\nHost: x\r\n"
+        s.sendall(b"POST /nope HTTP/1.1\r\nHost: localhost\r\n"
                   b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n")
         assert read_all(s).startswith(b"HTTP/1.1 404 ")

@@ -115,7 +115,7 @@ static inline void bench_post(int fd, const char *path, const char *body)
 {
     struct buf text = {0};
     assert_int_equal(buf_printf(&text,
-                                "POST %s HTTP/1.1\r\nHost: x\r\n"
+                                "POST %s HTTP/1.1\r\nHost: localhost\r\n"
                                 "Connection: close\r\nContent-Length: %zu\r\n"
                                 "\r\n%s",
                                 path, strlen(body), body),
@@ -163,7 +163,8 @@ static inline struct buf bench_get(const struct bench *b, const char *head)
     int fd = bench_connect(b);
     struct buf text = {0};
     assert_int_equal(
-        buf_printf(&text, "%s\r\nHost: x\r\nConnection: close\r\n\r\n", head),
+        buf_printf(&text, "%s\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                   head),
         OK);
     bench_send(fd, text.data, text.len);
     buf_fini(&text);

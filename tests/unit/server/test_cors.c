@@ -52,6 +52,41 @@ static void other_pages_are_not(void **state)
         assert_false(cors_is_local(no[i]));
 }
 
+static void a_loopback_server_knows_its_names(void **state)
+{
+    static const char *const yes[] = {
+        "localhost", "localhost:8080", "127.0.0.1:1",    "127.9.8.7",
+        "[::1]",     "[::1]:8080",     "MyBox:8080",     "mybox",
+        "LOCALHOST", "a.localhost:80", "chat.example:9",
+    };
+    static const char *const no[] = {
+        "",           "evil.example",      "evil.example:8080",
+        "localhost.", "127.0.0.1.evil",    "mybox.evil",
+        "[::2]",      "localhost:80@evil", "localhost/evil",
+        "10.0.0.1",   "chat.example.evil", "localhost:",
+    };
+    const char *const list[] = {"https://chat.example"};
+    const char *const all[] = {"*"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++)
+        assert_true(cors_host_allowed(yes[i], "mybox", list, 1));
+    for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++)
+        assert_false(cors_host_allowed(no[i], "mybox", list, 1));
+    assert_true(cors_host_allowed("evil.example", "mybox", all, 1));
+}
+
+static void a_page_of_the_same_host_is_known(void **state)
+{
+    (void)state;
+    assert_true(cors_is_same("https://chat.example", "chat.example"));
+    assert_true(cors_is_same("http://10.0.0.1:8080", "10.0.0.1:8080"));
+    assert_false(cors_is_same("http://10.0.0.1:8081", "10.0.0.1:8080"));
+    assert_false(cors_is_same("null", "null"));
+    assert_false(cors_is_same("https://", ""));
+    assert_false(cors_is_same(NULL, "a"));
+    assert_false(cors_is_same("http://a", NULL));
+}
+
 static void a_list_replaces_the_local_pages(void **state)
 {
     const char *const list[] = {"https://chat.example", "http://b:1"};
@@ -83,6 +118,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_of_this_machine_are_local),
         cmocka_unit_test(other_pages_are_not),
+        cmocka_unit_test(a_loopback_server_knows_its_names),
+        cmocka_unit_test(a_page_of_the_same_host_is_known),
         cmocka_unit_test(a_list_replaces_the_local_pages),
         cmocka_unit_test(only_lists_of_names_are_echoed),
     };

@@ -188,10 +188,10 @@ static void a_prompt_far_beyond_the_context_is_counted_in_part(void **state)
 static void a_body_above_the_limit_is_refused_at_once(void **state)
 {
     static const char head[] =
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         "Content-Length: 10000000\r\n\r\n{";
     static const char chunk_head[] =
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         "Transfer-Encoding: chunked\r\n\r\n";
     struct bench b;
     (void)state;
@@ -223,7 +223,7 @@ static void encodings_that_nobody_reads_are_415(void **state)
     for (int i = 0; i < 2; i++) {
         char text[300];
         snprintf(text, sizeof(text),
-                 "POST /v1/completions HTTP/1.1\r\nHost: x\r\n%s\r\n"
+                 "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
                  "Connection: close\r\nContent-Length: 2\r\n\r\n{}",
                  head[i]);
         int fd = bench_connect(&b);
@@ -490,6 +490,72 @@ static void pages_are_told_what_they_may_read(void **state)
     bench_stop(&b);
 }
 
+static void heads_are_judged_before_bodies(void **state)
+{
+    static const struct {
+        const char *head;
+        int status;
+        const char *word;
+    } row[] = {
+        {"GET /health HTTP/1.1\r\nHost: evil.example", 403, "host_not_allowed"},
+        {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+         "Origin: https://evil.example\r\nContent-Type: text/plain\r\n"
+         "Content-Length: 2",
+         403, "permission_error"},
+        {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+         "Origin: null\r\nContent-Length: 2",
+         403, "origin_not_allowed"},
+        {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+         "Origin: http://localhost:5173\r\nContent-Length: 2",
+         400, "missing_required_parameter"},
+        {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+         "Content-Length: 2\r\nContent-Length: 1",
+         400, "two Content-Length"},
+        {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+         "Transfer-Encoding: gzip",
+         400, "gzip"},
+        {"GET /health%00x HTTP/1.1\r\nHost: localhost", 404, "/health%00x"},
+        {"GET http://localhost:80/health HTTP/1.1\r\nHost: localhost", 200,
+         "ok"},
+        {"GET /health HTTP/1.1", 200, "ok"},
+    };
+    struct bench b;
+    (void)state;
+    bench_start(&b, 2048, NULL, NULL);
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        int fd = bench_connect(&b);
+        bench_send(fd, row[i].head, strlen(row[i].head));
+        static const char end[] = "\r\nConnection: close\r\n\r\n{}";
+        bench_send(fd, end, sizeof(end) - 1);
+        struct buf answer = bench_rest(fd);
+        if (bench_status(&answer) != row[i].status ||
+            !strstr(answer.data, row[i].word))
+            fail_msg("%s: %s", row[i].head, answer.data);
+        buf_fini(&answer);
+    }
+    bench_stop(&b);
+}
+
+static void two_ways_to_tell_a_length_end_the_connection(void **state)
+{
+    static const char text[] =
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "2\r\n{}\r\n0\r\n\r\n"
+        "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    struct bench b;
+    (void)state;
+    bench_start(&b, 2048, NULL, NULL);
+    int fd = bench_connect(&b);
+    bench_send(fd, text, sizeof(text) - 1);
+    struct buf answer = bench_rest(fd);
+    assert_int_equal(bench_status(&answer), 400);
+    assert_non_null(strstr(answer.data, "Connection: close"));
+    assert_null(strstr(answer.data + 1, "HTTP/1.1"));
+    buf_fini(&answer);
+    bench_stop(&b);
+}
+
 static void a_port_in_use_is_told(void **state)
 {
     struct bench b;
@@ -527,6 +593,8 @@ int main(void)
         cmocka_unit_test(many_clients_get_their_own_answers),
         cmocka_unit_test(request_ids_are_repeated_or_made),
         cmocka_unit_test(pages_are_told_what_they_may_read),
+        cmocka_unit_test(heads_are_judged_before_bodies),
+        cmocka_unit_test(two_ways_to_tell_a_length_end_the_connection),
         cmocka_unit_test(a_port_in_use_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
