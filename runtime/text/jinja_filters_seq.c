@@ -345,8 +345,9 @@ FILTER(f_map)
     struct jinja_iter it;
     const struct jinja_builtin *f = NULL;
     struct jinja_args pass = {0};
-    bool has;
-    if (jinja_is_undefined(self))
+    bool has, some;
+    TRY(jinja_truth(r, self, &some));
+    if (!some) /* none and 0 too */
         return jinja_list_once(r, &l, out);
     if (args->n == 0)
         TRY(jinja_bind(r, "map", args, "attribute,default", 1, a));
@@ -375,8 +376,9 @@ static enum err select(struct jinja_run *r, const struct jval *self,
     struct jinja_iter it;
     const struct jinja_builtin *test = NULL;
     size_t off = by_attr ? 1 : 0;
-    bool has, truth;
-    if (jinja_is_undefined(self))
+    bool has, truth, some;
+    TRY(jinja_truth(r, self, &some));
+    if (!some) /* none and 0 too */
         return jinja_list_once(r, &l, out);
     if (args->n < off)
         return jinja_fail(r, "Missing parameter for attribute name");

@@ -8,7 +8,7 @@ WEATHER = {
     "type": "function",
     "function": {
         "name": "get_weather",
-        "description": "Weather of a <place> & \"more\"",
+        "description": 'Weather of a <place> & "more"',
         "parameters": {
             "type": "object",
             "properties": {
@@ -97,8 +97,19 @@ CHATS = [
     gen(sys("S"), user("Weather?"), tools=[WEATHER, ADD]),
     gen(user("Weather?"), tools=[]),
     gen(user("w?"), bot(None, tool_calls=[call("get_weather", '{"place": "Zürich"}')]), tool("12 °C"), tools=[WEATHER]),
-    gen(user("w?"), bot("Let me see.", tool_calls=[call("get_weather", '{"place": "東京", "unit": null}')]), tool("20"), tools=[WEATHER]),
-    gen(user("w?"), bot(None, tool_calls=[call("a", "{}", "1"), call("b", '{"x": [1, 2.5, true]}', "2")]), tool("r1", "1"), tool("r2", "2"), tools=[ADD]),
+    gen(
+        user("w?"),
+        bot("Let me see.", tool_calls=[call("get_weather", '{"place": "東京", "unit": null}')]),
+        tool("20"),
+        tools=[WEATHER],
+    ),
+    gen(
+        user("w?"),
+        bot(None, tool_calls=[call("a", "{}", "1"), call("b", '{"x": [1, 2.5, true]}', "2")]),
+        tool("r1", "1"),
+        tool("r2", "2"),
+        tools=[ADD],
+    ),
     gen(user("w?"), bot("", tool_calls=[call("a", "")]), tool("r"), bot("done"), user("more"), tools=[ADD]),
     gen(user("w?"), bot("", tool_calls=[call("a", "not json")]), tool("r"), tools=[ADD]),
     gen(user("w?"), bot("", tool_calls=[call("a", '"text"')]), tool("r"), tools=[ADD]),

@@ -110,18 +110,88 @@ class Maker:
     NUMBERS = ["0", "1", "2", "-3", "n", "x", "neg", "1.5", "true", "big"]
     LISTS = ["[]", "l", "names", "[1, 'a', none]", "(1, 2)", "nest.list", "d.keys()|list"]
     OTHERS = ["none", "d", "undefd", "f", "{}", "{'a': 1, 'b': [2]}", "msgs", "people"]
-    TEXT_FILTERS = ["upper", "lower", "trim", "title", "capitalize", "string", "e", "safe",
-                    "replace('a', 'b')", "indent(1)", "length", "list", "first", "last", "reverse",
-                    "tojson", "int", "float", "default('D')", "join('-')", "truncate(6)"]
-    LIST_FILTERS = ["length", "first", "last", "join(',')", "list", "sort", "reverse|list", "unique|list",
-                    "map('string')|list", "select|list", "reject('none')|list", "tojson", "max", "min",
-                    "sum", "string", "tojson(indent=1)", "default([])", "map('upper')|join"]
+    TEXT_FILTERS = [
+        "upper",
+        "lower",
+        "trim",
+        "title",
+        "capitalize",
+        "string",
+        "e",
+        "safe",
+        "replace('a', 'b')",
+        "indent(1)",
+        "length",
+        "list",
+        "first",
+        "last",
+        "reverse",
+        "tojson",
+        "int",
+        "float",
+        "default('D')",
+        "join('-')",
+        "truncate(6)",
+    ]
+    LIST_FILTERS = [
+        "length",
+        "first",
+        "last",
+        "join(',')",
+        "list",
+        "sort",
+        "reverse|list",
+        "unique|list",
+        "map('string')|list",
+        "select|list",
+        "reject('none')|list",
+        "tojson",
+        "max",
+        "min",
+        "sum",
+        "string",
+        "tojson(indent=1)",
+        "default([])",
+        "map('upper')|join",
+    ]
     NUMBER_FILTERS = ["abs", "int", "float", "round", "string", "round(1)", "tojson", "default(0)"]
-    METHODS = ["upper()", "strip()", "split()", "split(',')", "split('a', 1)", "replace('a', '')",
-               "startswith('a')", "find('b')", "title()", "rsplit(none, 1)", "lstrip('a ')",
-               "count('a')", "splitlines()", "endswith(('c', 'b'))", "center(8)", "partition('b')"]
-    TESTS = ["defined", "none", "string", "number", "mapping", "iterable", "sequence", "odd", "true",
-             "integer", "float", "boolean", "lower", "in [1, 'a']", "eq 1", "divisibleby 2", "gt 0"]
+    METHODS = [
+        "upper()",
+        "strip()",
+        "split()",
+        "split(',')",
+        "split('a', 1)",
+        "replace('a', '')",
+        "startswith('a')",
+        "find('b')",
+        "title()",
+        "rsplit(none, 1)",
+        "lstrip('a ')",
+        "count('a')",
+        "splitlines()",
+        "endswith(('c', 'b'))",
+        "center(8)",
+        "partition('b')",
+    ]
+    TESTS = [
+        "defined",
+        "none",
+        "string",
+        "number",
+        "mapping",
+        "iterable",
+        "sequence",
+        "odd",
+        "true",
+        "integer",
+        "float",
+        "boolean",
+        "lower",
+        "in [1, 'a']",
+        "eq 1",
+        "divisibleby 2",
+        "gt 0",
+    ]
     OPS = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", ">=", "in", "not in", "and", "or"]
 
     def __init__(self, seed):
@@ -147,7 +217,9 @@ class Maker:
 
     def slice(self):
         part = lambda: self.pick(["", "0", "1", "-1", "2", "-3", "9"])
-        return self.pick(["0", "-1", "1", f"{part()}:{part()}", f"{part()}:{part()}:{self.pick(['1', '2', '-1', '-2'])}"])
+        return self.pick(
+            ["0", "-1", "1", f"{part()}:{part()}", f"{part()}:{part()}:{self.pick(['1', '2', '-1', '-2'])}"]
+        )
 
     def number(self, depth):
         if depth <= 0 or self.r.random() < 0.3:
@@ -203,7 +275,13 @@ class Maker:
         if kind <= 1:
             return "{{" + self.pick(["", "-"]) + f" {self.any(2)} " + self.pick(["", "-"]) + "}}"
         if kind == 2:
-            return self.tag(f"if {self.any(1)}") + self.body(depth - 1) + self.tag("else") + self.body(depth - 1) + self.tag("endif")
+            return (
+                self.tag(f"if {self.any(1)}")
+                + self.body(depth - 1)
+                + self.tag("else")
+                + self.body(depth - 1)
+                + self.tag("endif")
+            )
         if kind == 3:
             inner = self.pick(["{{ i }}", "{{ loop.index }}", "{{ loop.last }}", "{{ loop.length }}"])
             return self.tag(f"for i in {self.list(1)}") + self.body(depth - 1) + inner + self.tag("endfor")
@@ -215,7 +293,9 @@ class Maker:
 
 def printable(text):
     """Results with addresses in them differ from run to run."""
-    return text is None or not any(s in text for s in (" object at 0x", "<bound method", "<built-in", "<function", "<generator"))
+    return text is None or not any(
+        s in text for s in (" object at 0x", "<bound method", "<built-in", "<function", "<generator")
+    )
 
 
 def random_templates(count, seed):
