@@ -19,8 +19,10 @@
 enum {
     BACKLOG = 511,
     PEERS_MAX = 1024, /* connections at once */
-    PEERS_SPARE = 64, /* of them for /health and /metrics */
-    FDS_OTHER = 128,  /* files, epoll sets, lingering sockets */
+    PEERS_SPARE = 64, /* of them for /health and /metrics, at most */
+    FDS_MIN = 64,     /* open files without which no server starts */
+    FDS_OTHER = 40,   /* of them for files, epoll sets, the listening socket */
+    LINGER_MAX = 64,  /* refused connections that are still read from */
     HOST_MAX = 256,
     STOP_WAIT_MS = 1000,
     /* Requests may be prepared beyond the engine's own queue: whether one
@@ -99,23 +101,33 @@ static enum err open_socket(struct server *s, struct errmsg *m)
     return set_url(s, m);
 }
 
-/* As many connections as the limit on open files allows. */
-static void set_limits(struct server *s)
+/* As many connections as the limit on open files allows: accepting more would
+ * fail, and nobody would get an answer. */
+static enum err set_limits(struct server *s, struct errmsg *m)
 {
     struct rlimit files;
-    s->max_peers = PEERS_MAX;
+    rlim_t all = PEERS_MAX + LINGER_MAX + FDS_OTHER;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        rlim_t soft = files.rlim_cur;
         files.rlim_cur = files.rlim_max;
-        if (setrlimit(RLIMIT_NOFILE, &files) == 0 ||
-            getrlimit(RLIMIT_NOFILE, &files) == 0) {
-            rlim_t room = files.rlim_cur > FDS_OTHER + 2 * PEERS_SPARE
-                              ? files.rlim_cur - FDS_OTHER
-                              : 2 * PEERS_SPARE;
-            if (room < s->max_peers)
-                s->max_peers = (uint32_t)room;
-        }
+        if (setrlimit(RLIMIT_NOFILE, &files) != 0)
+            files.rlim_cur = soft;
+        if (files.rlim_cur < all)
+            all = files.rlim_cur;
     }
-    s->soft_peers = s->max_peers - PEERS_SPARE;
+    if (all < FDS_MIN)
+        return err_set(m, ERR_IO,
+                       "the limit of %llu open files is too low for a server; "
+                       "it needs %d at least (ulimit -n, LimitNOFILE=)",
+                       (unsigned long long)all, FDS_MIN);
+    uint32_t room = (uint32_t)all - FDS_OTHER;
+    s->max_linger = room / 4 < LINGER_MAX ? room / 4 : LINGER_MAX;
+    s->max_peers = room - s->max_linger;
+    if (s->max_peers > PEERS_MAX)
+        s->max_peers = PEERS_MAX;
+    uint32_t spare = s->max_peers / 4;
+    s->soft_peers = s->max_peers - (spare < PEERS_SPARE ? spare : PEERS_SPARE);
+    return OK;
 }
 
 enum err server_new(struct server **out, const struct server_options *o,
@@ -129,8 +141,9 @@ enum err server_new(struct server **out, const struct server_options *o,
     s->listen_fd = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_rwlock_init(&s->engine_lock, NULL);
-    set_limits(s);
-    enum err rc = open_socket(s, m);
+    enum err rc = set_limits(s, m);
+    if (rc == OK)
+        rc = open_socket(s, m);
     if (rc == OK)
         rc = prepare_new(&s->prepare, o->max_queue + PREPARE_MORE, m);
     if (rc == OK)

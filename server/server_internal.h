@@ -37,6 +37,7 @@ struct server {
     char url[SERVER_URL_MAX];
     uint32_t max_peers;  /* connections at once */
     uint32_t soft_peers; /* above it only /health and /metrics are served */
+    uint32_t max_linger; /* refused connections that are still read from */
     struct prepare *prepare;
     struct watch *watch;
     struct metrics metrics;

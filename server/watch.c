@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "server/reply.h"
 #include "server/server_internal.h"
 
 enum {
     TICK_MS = 250,
     EVENTS = 64,
-    LINGER_MAX = 64, /* sockets kept at once; more are closed at once */
     LINGER_US = 2 * 1000 * 1000,
     KEEPALIVE_US = 5 * 1000 * 1000,
     /* A body may take this long, and longer in proportion to what has come. */
@@ -28,7 +28,9 @@ enum {
      * library's own limit for silence, and time for slow headers. */
     HEADERS_US = (SERVER_IDLE_S + 30) * 1000 * 1000,
     /* When connections run out, idle ones of this age are closed. */
-    SPARE_US = 1000 * 1000
+    SPARE_US = 1000 * 1000,
+    /* Between two lines of the log that say so. */
+    FULL_LOG_US = 30 * 1000 * 1000
 };
 
 struct lingering {
@@ -42,8 +44,9 @@ struct watch {
     pthread_t thread;
     atomic_bool stop;
     pthread_mutex_t lock;
-    struct lingering linger[LINGER_MAX]; /* guarded by lock */
+    struct lingering *linger; /* guarded by lock; server.max_linger of them */
     size_t n_linger;
+    int64_t full_logged_us; /* 0: never; the watch thread's */
 };
 
 /* The thread. */
@@ -112,10 +115,25 @@ static void check_exchange(struct peer *p, int64_t now)
         check_end(p);
 }
 
-static void check_peers(struct server *s, int64_t now)
+static void log_full(struct watch *w, uint32_t n_peers, int64_t now)
 {
+    const struct server *s = w->server;
+    if (w->full_logged_us > 0 && now - w->full_logged_us < FULL_LOG_US)
+        return;
+    w->full_logged_us = now;
+    log_msg(LOG_LEVEL_WARN,
+            "%u of at most %u connections are open; above %u only /health and "
+            "/metrics are served (the limit on open files may be raised: "
+            "ulimit -n)",
+            n_peers, s->max_peers, s->soft_peers);
+}
+
+static void check_peers(struct watch *w, int64_t now)
+{
+    struct server *s = w->server;
     pthread_mutex_lock(&s->lock);
-    bool crowded = s->n_peers > s->soft_peers;
+    uint32_t n_peers = s->n_peers;
+    bool crowded = n_peers > s->soft_peers;
     for (struct peer *p = s->peers; p; p = p->next) {
         if (p->current) {
             check_exchange(p, now);
@@ -129,6 +147,8 @@ static void check_peers(struct server *s, int64_t now)
         }
     }
     pthread_mutex_unlock(&s->lock);
+    if (crowded)
+        log_full(w, n_peers, now);
 }
 
 /* true: the other end has closed, or enough time was given. */
@@ -174,7 +194,7 @@ static void *run(void *arg)
         if (now - last < TICK_MS * 1000)
             continue;
         last = now;
-        check_peers(w->server, now);
+        check_peers(w, now);
         check_linger(w, now);
     }
     return NULL;
@@ -201,7 +221,9 @@ enum err watch_new(struct watch **out, struct server *s, struct errmsg *m)
         return err_set(m, ERR_NOMEM, "no memory for the socket watch");
     w->server = s;
     w->epoll_fd = w->event_fd = -1;
-    enum err rc = open_fds(w, m);
+    w->linger = calloc(s->max_linger, sizeof(*w->linger));
+    enum err rc = w->linger ? open_fds(w, m)
+                            : err_set(m, ERR_NOMEM, "no memory for the watch");
     if (rc != OK)
         goto out;
     if (pthread_mutex_init(&w->lock, NULL) != 0) {
@@ -220,6 +242,7 @@ out:
             close(w->epoll_fd);
         if (w->event_fd >= 0)
             close(w->event_fd);
+        free(w->linger);
         free(w);
     }
     return rc;
@@ -240,6 +263,7 @@ void watch_free(struct watch *w)
     close(w->epoll_fd);
     close(w->event_fd);
     pthread_mutex_destroy(&w->lock);
+    free(w->linger);
     free(w);
 }
 
@@ -263,7 +287,7 @@ void watch_linger(struct watch *w, int fd)
     if (copy < 0)
         return;
     pthread_mutex_lock(&w->lock);
-    bool room = w->n_linger < LINGER_MAX;
+    bool room = w->n_linger < w->server->max_linger;
     if (room)
         w->linger[w->n_linger++] =
             (struct lingering){copy, clock_us() + LINGER_US};

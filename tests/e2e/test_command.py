@@ -63,6 +63,33 @@ def test_a_port_in_use(ebb, small_model, server):
     assert "listening" not in r.stdout
 
 
+def test_too_few_open_files_are_told(ebb, small_model):
+    r = run("prlimit", "--nofile=40:40", ebb, "serve", "--port", 0,
+            "--model", small_model, "--kv-memory", "64MiB")
+    assert r.returncode == 1 and "listening" not in r.stdout
+    assert "40" in r.stderr and "64" in r.stderr and "files" in r.stderr
+
+
+def test_few_open_files_still_serve_many_clients(small_model, ebb, tmp_path):
+    wrapper = tmp_path / "ebb"
+    wrapper.write_text(f"#!/bin/sh\nexec prlimit --nofile=64:64 {ebb} "
+                       '"$@"\n')
+    wrapper.chmod(0o755)
+    server = Server(wrapper, small_model)
+    try:
+        idle = [server.connect() for _ in range(40)]
+        assert server.get("/health").status == 200
+        assert server.post(CHAT, chat(max_tokens=1)).status in (200, 503)
+        for s in idle:
+            s.close()
+        end = time.monotonic() + 10
+        while server.post(CHAT, chat(max_tokens=1)).status != 200:
+            assert time.monotonic() < end
+        assert server.log().count("connections are open") == 1
+    finally:
+        server.close()
+
+
 def test_the_start_says_what_memory_is_for(launch):
     server = launch("--host", "localhost")
     text = server.out.read_text()
