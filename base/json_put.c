@@ -93,16 +93,21 @@ enum err json_put_bool(struct buf *b, bool v)
     return buf_puts(b, v ? "true" : "false");
 }
 
-enum err json_put_double(struct buf *b, double v)
+void json_format_double(char out[JSON_DOUBLE_MAX], double v)
 {
-    char text[40] = "";
-    if (!isfinite(v))
-        return ERR_INVAL;
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, v);
-        if (strtod(text, NULL) == v)
+        snprintf(out, JSON_DOUBLE_MAX, "%.*g", digits, v);
+        if (strtod(out, NULL) == v)
             break;
     }
+}
+
+enum err json_put_double(struct buf *b, double v)
+{
+    char text[JSON_DOUBLE_MAX];
+    if (!isfinite(v))
+        return ERR_INVAL;
+    json_format_double(text, v);
     return buf_puts(b, text);
 }
 

@@ -41,11 +41,13 @@ static enum err read_ids(const struct ctx *c, const cJSON *list)
         enum err rc = json_int64(v, &id);
         if (rc == ERR_INVAL)
             return params_wrong_type(c->e, param, "a whole token id", v);
+        char shown[JSON_DOUBLE_MAX];
+        json_format_double(shown, v->valuedouble);
         if (rc != OK || id < 0 || id >= (int64_t)c->n_vocab)
             return api_error_set(c->e, 400, "invalid_value", param,
-                                 "Invalid '%s': %.17g is no token id; they go "
+                                 "Invalid '%s': %s is no token id; they go "
                                  "from 0 to %u.",
-                                 param, v->valuedouble, c->n_vocab - 1);
+                                 param, shown, c->n_vocab - 1);
         rc = tokens_push(c->out, (int32_t)id);
         if (rc != OK)
             return from_module(c, rc, NULL);

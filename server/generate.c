@@ -295,6 +295,7 @@ static enum MHD_Result step_whole(struct exchange *ex, bool *waits)
     }
     if (job->status.finish == GEN_FINISH_SHUTDOWN) {
         set_shutdown(&job->error);
+        job->failed = true;
         return fail(ex, job);
     }
     enum err rc = gen_read(job->gen, &job->text, &job->status);

@@ -27,7 +27,7 @@ struct job {
     size_t sent;    /* bytes of out */
     bool has_begun; /* the role was sent */
     bool ended;     /* all events were made */
-    bool failed;    /* an error was sent inside the stream */
+    bool failed;    /* an error took the place of an answer that had begun */
 };
 
 #endif

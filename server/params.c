@@ -70,16 +70,17 @@ enum err params_unsupported(struct api_error *e, const char *param)
 static enum err out_of_range(struct params_ctx *c, const struct field *f,
                              double v, bool above)
 {
-    char code[API_CODE_MAX];
+    char code[API_CODE_MAX], got[JSON_DOUBLE_MAX];
+    json_format_double(got, v);
     snprintf(code, sizeof(code), "%s_%s_%s_value",
              f->kind == KIND_INT ? "integer" : "decimal",
              above ? "above" : "below", above ? "max" : "min");
     return api_error_set(c->e, 400, code, f->name,
-                         "Invalid '%s': %s value %s %g, but got %.17g instead.",
+                         "Invalid '%s': %s value %s %g, but got %s instead.",
                          f->name, f->kind == KIND_INT ? "integer" : "decimal",
                          above ? "above maximum: expected <="
                                : "below minimum: expected >=",
-                         above ? f->max : f->min, v);
+                         above ? f->max : f->min, got);
 }
 
 static enum err check_range(struct params_ctx *c, const struct field *f,
@@ -90,6 +91,16 @@ static enum err check_range(struct params_ctx *c, const struct field *f,
     return v > f->max ? out_of_range(c, f, v, true) : OK;
 }
 
+static enum err decimal(struct params_ctx *c, const char *name, const cJSON *v)
+{
+    char got[JSON_DOUBLE_MAX];
+    json_format_double(got, v->valuedouble);
+    return api_error_set(c->e, 400, "invalid_type", name,
+                         "Invalid type for '%s': expected an integer, but got "
+                         "the decimal number %s.",
+                         name, got);
+}
+
 static enum err read_int(struct params_ctx *c, const struct field *f,
                          const cJSON *v)
 {
@@ -98,10 +109,7 @@ static enum err read_int(struct params_ctx *c, const struct field *f,
         return params_wrong_type(c->e, f->name, "an integer", v);
     enum err rc = json_int64(v, &n);
     if (rc == ERR_INVAL)
-        return api_error_set(c->e, 400, "invalid_type", f->name,
-                             "Invalid type for '%s': expected an integer, but "
-                             "got the decimal number %.17g.",
-                             f->name, v->valuedouble);
+        return decimal(c, f->name, v);
     /* Beyond int64: only the side matters. */
     double value = rc == OK ? (double)n : v->valuedouble;
     rc = check_range(c, f, value);
@@ -153,18 +161,17 @@ static enum err read_seed(struct params_ctx *c, const cJSON *v)
                              "integers.",
                              v->valuedouble);
     if (rc != OK)
-        return api_error_set(c->e, 400, "invalid_type", "seed",
-                             "Invalid type for 'seed': expected an integer, "
-                             "but got the decimal number %.17g.",
-                             v->valuedouble);
+        return decimal(c, "seed", v);
     c->p->gen.has_seed = true;
     c->p->gen.seed = n;
     return OK;
 }
 
 static enum err read_limit(struct params_ctx *c, const cJSON *v,
-                           const char *name, double min)
+                           const char *name)
 {
+    /* A text may only be computed, a chat gets an answer. */
+    double min = c->route == PARAMS_TEXT ? 0 : 1;
     /* More than any context is not an error: the answer ends there. */
     const struct field f = {name, BOTH, KIND_INT, min, 0x1p63, NOWHERE, NULL};
     int64_t n = 0;
@@ -180,12 +187,12 @@ static enum err read_limit(struct params_ctx *c, const cJSON *v,
 
 static enum err read_max_tokens(struct params_ctx *c, const cJSON *v)
 {
-    return read_limit(c, v, "max_tokens", c->route == PARAMS_TEXT ? 0 : 1);
+    return read_limit(c, v, "max_tokens");
 }
 
 static enum err read_max_completion_tokens(struct params_ctx *c, const cJSON *v)
 {
-    return read_limit(c, v, "max_completion_tokens", 1);
+    return read_limit(c, v, "max_completion_tokens");
 }
 
 /* Ranges come first, then whether the value is built. */
@@ -271,7 +278,7 @@ static const struct field fields[] = {
      NULL},
     {"seed", BOTH, KIND_CUSTOM, 0, 0, 0, read_seed},
     {"max_tokens", BOTH, KIND_CUSTOM, 0, 0, 0, read_max_tokens},
-    {"max_completion_tokens", PARAMS_CHAT, KIND_CUSTOM, 0, 0, 0,
+    {"max_completion_tokens", BOTH, KIND_CUSTOM, 0, 0, 0,
      read_max_completion_tokens},
     {"ignore_eos", BOTH, KIND_BOOL, 0, 0, AT(gen.ignore_eos), NULL},
     {"stop", BOTH, KIND_CUSTOM, 0, 0, 0, params_read_stop},
@@ -281,12 +288,11 @@ static const struct field fields[] = {
     {"logprobs", BOTH, KIND_CUSTOM, 0, 0, 0, read_logprobs},
     {"top_logprobs", PARAMS_CHAT, KIND_CUSTOM, 0, 0, 0, read_top_logprobs},
     {"response_format", BOTH, KIND_CUSTOM, 0, 0, 0, params_read_format},
-    {"tools", PARAMS_CHAT, KIND_CUSTOM, 0, 0, 0, params_read_tools},
-    {"tool_choice", PARAMS_CHAT, KIND_CUSTOM, 0, 0, 0, params_read_tool_choice},
-    {"functions", PARAMS_CHAT, KIND_CUSTOM, 0, 0, 0, params_read_functions},
-    {"function_call", PARAMS_CHAT, KIND_CUSTOM, 0, 0, 0,
-     params_read_function_call},
-    {"modalities", PARAMS_CHAT, KIND_CUSTOM, 0, 0, 0, params_read_modalities},
+    {"tools", BOTH, KIND_CUSTOM, 0, 0, 0, params_read_tools},
+    {"tool_choice", BOTH, KIND_CUSTOM, 0, 0, 0, params_read_tool_choice},
+    {"functions", BOTH, KIND_CUSTOM, 0, 0, 0, params_read_functions},
+    {"function_call", BOTH, KIND_CUSTOM, 0, 0, 0, params_read_function_call},
+    {"modalities", BOTH, KIND_CUSTOM, 0, 0, 0, params_read_modalities},
     {"kv", BOTH, KIND_CUSTOM, 0, 0, 0, params_read_kv},
     {"continue_final_message", PARAMS_CHAT, KIND_BOOL, 0, 0,
      AT(continue_final_message), NULL},
@@ -294,11 +300,11 @@ static const struct field fields[] = {
      params_read_generation_prompt},
     {"chat_template_kwargs", PARAMS_CHAT, KIND_OBJECT, 0, 0, NOWHERE, NULL},
     /* Hints with a type. */
-    {"parallel_tool_calls", PARAMS_CHAT, KIND_BOOL, 0, 0, NOWHERE, NULL},
+    {"parallel_tool_calls", BOTH, KIND_BOOL, 0, 0, NOWHERE, NULL},
     {"store", BOTH, KIND_BOOL, 0, 0, NOWHERE, NULL},
     {"user", BOTH, KIND_STRING, 0, 0, NOWHERE, NULL},
     {"service_tier", BOTH, KIND_STRING, 0, 0, NOWHERE, NULL},
-    {"reasoning_effort", PARAMS_CHAT, KIND_STRING, 0, 0, NOWHERE, NULL},
+    {"reasoning_effort", BOTH, KIND_STRING, 0, 0, NOWHERE, NULL},
     {"safety_identifier", BOTH, KIND_STRING, 0, 0, NOWHERE, NULL},
     {"prompt_cache_key", BOTH, KIND_STRING, 0, 0, NOWHERE, NULL},
     {"metadata", BOTH, KIND_OBJECT, 0, 0, NOWHERE, NULL},

@@ -93,14 +93,16 @@ static enum err add_bias(struct params_ctx *c, const cJSON *v)
                              "Invalid type for 'logit_bias': the bias of token "
                              "%s must be a number, but is %s.",
                              shown, params_type_name(v));
+    char got[JSON_DOUBLE_MAX];
+    json_format_double(got, v->valuedouble);
     if (!(v->valuedouble >= -100 && v->valuedouble <= 100))
         return api_error_set(c->e, 400,
                              v->valuedouble > 0 ? "decimal_above_max_value"
                                                 : "decimal_below_min_value",
                              "logit_bias",
                              "Invalid 'logit_bias': the bias of token %s must "
-                             "be from -100 to 100, but is %.17g.",
-                             shown, v->valuedouble);
+                             "be from -100 to 100, but is %s.",
+                             shown, got);
     c->r->bias[c->r->n_bias++] =
         (struct gen_bias){(int32_t)token, (float)v->valuedouble};
     return OK;

@@ -10,9 +10,12 @@ static enum metrics_outcome outcome_of(const struct exchange *ex,
 {
     if (!complete || ex->status == 0)
         return METRICS_CANCELLED;
+    /* Whether it is a stream or not: the work was done for nothing. */
+    if (job && job->failed)
+        return METRICS_ERROR;
     if (ex->status == 429 || ex->status == 503)
         return METRICS_REJECTED;
-    if (ex->status >= 500 || (job && job->failed))
+    if (ex->status >= 500)
         return METRICS_ERROR;
     return ex->status >= 400 ? METRICS_BAD_REQUEST : METRICS_OK;
 }

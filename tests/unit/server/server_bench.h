@@ -29,7 +29,8 @@ struct bench {
 
 static inline void bench_prompt(struct bench *b)
 {
-    static const char text[] = "{% for m in messages %}{{ m.content }}"
+    static const char text[] = "{% if enable_thinking %}think{% endif %}"
+                               "{% for m in messages %}{{ m.content }}"
                                "{% endfor %}";
     const struct prompt_spec spec = {
         .tokenizer = b->toy.toy.tokenizer,

@@ -316,6 +316,54 @@ static void what_would_change_the_answer_is_refused(void **state)
     expect(PARAMS_TEXT, "{\"best_of\":3}", "unsupported_parameter", "best_of");
 }
 
+/* A field that means the same on both routes is read by the same rule. */
+static void both_routes_read_the_same_fields(void **state)
+{
+    static const struct {
+        const char *json, *code, *param;
+    } row[] = {
+        {"{\"tools\":[{\"type\":\"function\"}]}", "unsupported_parameter",
+         "tools"},
+        {"{\"tools\":5}", "invalid_type", "tools"},
+        {"{\"tool_choice\":\"required\"}", "unsupported_parameter",
+         "tool_choice"},
+        {"{\"functions\":[{}]}", "unsupported_parameter", "functions"},
+        {"{\"function_call\":7}", "invalid_type", "function_call"},
+        {"{\"modalities\":[\"audio\"]}", "unsupported_parameter", "modalities"},
+        {"{\"parallel_tool_calls\":1}", "invalid_type", "parallel_tool_calls"},
+        {"{\"reasoning_effort\":1}", "invalid_type", "reasoning_effort"},
+        {"{\"max_completion_tokens\":\"5\"}", "invalid_type",
+         "max_completion_tokens"},
+        {"{\"max_completion_tokens\":-1}", "integer_below_min_value",
+         "max_completion_tokens"},
+        {"{\"ignore_eos\":\"yes\"}", "invalid_type", "ignore_eos"},
+        {"{\"n\":2}", "unsupported_parameter", "n"},
+        {"{\"response_format\":{\"type\":\"json_object\"}}",
+         "unsupported_parameter", "response_format"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        expect_chat(row[i].json, row[i].code, row[i].param);
+        expect(PARAMS_TEXT, row[i].json, row[i].code, row[i].param);
+    }
+    struct result r = read_as(
+        PARAMS_TEXT, "{\"max_completion_tokens\":40,\"ignore_eos\":true}");
+    assert_int_equal(r.p.gen.max_tokens, 40);
+    assert_true(r.p.gen.ignore_eos);
+    end(&r);
+}
+
+static void a_number_is_told_as_it_was_sent(void **state)
+{
+    (void)state;
+    struct result r = read_as(PARAMS_CHAT, "{\"temperature\":2.1}");
+    assert_non_null(strstr(r.e.message.text, "got 2.1 instead"));
+    end(&r);
+    r = read_as(PARAMS_CHAT, "{\"seed\":0.3}");
+    assert_non_null(strstr(r.e.message.text, "number 0.3."));
+    end(&r);
+}
+
 static void what_asks_for_nothing_is_accepted(void **state)
 {
     (void)state;
@@ -330,7 +378,8 @@ static void what_asks_for_nothing_is_accepted(void **state)
     expect(PARAMS_TEXT, "{\"echo\":false,\"suffix\":\"\",\"best_of\":1}", "",
            "");
     /* Fields of the other route are unknown here. */
-    expect(PARAMS_TEXT, "{\"tools\":5,\"max_completion_tokens\":0}", "", "");
+    expect(PARAMS_TEXT, "{\"continue_final_message\":5,\"top_logprobs\":-1}",
+           "", "");
 }
 
 static void the_kv_object_knows_its_fields(void **state)
@@ -387,6 +436,8 @@ int main(void)
         cmocka_unit_test(max_completion_tokens_wins),
         cmocka_unit_test(a_bad_bias_never_reaches_the_engine),
         cmocka_unit_test(what_would_change_the_answer_is_refused),
+        cmocka_unit_test(both_routes_read_the_same_fields),
+        cmocka_unit_test(a_number_is_told_as_it_was_sent),
         cmocka_unit_test(what_asks_for_nothing_is_accepted),
         cmocka_unit_test(the_kv_object_knows_its_fields),
         cmocka_unit_test(a_continued_message_opens_no_turn),

@@ -80,6 +80,67 @@ static void a_stream_says_the_same_as_the_whole(void **state)
     bench_stop(&b);
 }
 
+static int64_t usage_of(struct buf answer, const char *key)
+{
+    assert_int_equal(bench_status(&answer), 200);
+    cJSON *tree = bench_json(&answer);
+    int64_t n = 0;
+    assert_int_equal(json_int64(json_get(json_get(tree, "usage"), key), &n),
+                     OK);
+    cJSON_Delete(tree);
+    buf_fini(&answer);
+    return n;
+}
+
+static void the_template_sees_the_variables_of_a_request(void **state)
+{
+    struct bench b;
+    (void)state;
+    bench_start(&b, 2048, NULL, NULL);
+    for (int i = 0; i < 3; i++) {
+        static const char *const more[] = {
+            "", ",\"chat_template_kwargs\":{\"enable_thinking\":false}",
+            ",\"chat_template_kwargs\":{\"enable_thinking\":true}"};
+        char body[300];
+        snprintf(body, sizeof(body),
+                 "{\"model\":\"toy\",\"max_tokens\":1,\"messages\":[{"
+                 "\"role\":\"user\",\"content\":\"hello\"}]%s}",
+                 more[i]);
+        assert_int_equal(usage_of(bench_ask(&b, "/v1/chat/completions", body),
+                                  "prompt_tokens"),
+                         i == 2 ? 10 : 5);
+    }
+    bench_stop(&b);
+}
+
+/* For a text whose answer ends by itself. */
+static void a_completion_can_go_on_behind_its_end(void **state)
+{
+    struct bench b;
+    struct toy_answer a = {0};
+    char text[3] = "aa", body[200];
+    (void)state;
+    for (int i = 0; i < 26 * 26; i++) {
+        text[0] = (char)('a' + i / 26);
+        text[1] = (char)('a' + i % 26);
+        answer_to(&a, text, 64);
+        if (a.finish == GEN_FINISH_STOP)
+            break;
+    }
+    assert_int_equal(a.finish, GEN_FINISH_STOP);
+    bench_start(&b, 2048, NULL, NULL);
+    for (int i = 0; i < 2; i++) {
+        snprintf(body, sizeof(body),
+                 "{\"model\":\"toy\",\"temperature\":0,\"prompt\":\"%s\","
+                 "\"max_tokens\":64,\"ignore_eos\":%s}",
+                 text, i ? "true" : "false");
+        assert_int_equal(usage_of(bench_ask(&b, "/v1/completions", body),
+                                  "completion_tokens"),
+                         i ? 64 : a.n);
+    }
+    bench_stop(&b);
+}
+
 static void a_completion_continues_text_and_ids(void **state)
 {
     struct bench b;
@@ -390,6 +451,11 @@ static void a_draining_server_takes_nothing_and_ends_what_runs(void **state)
     bench_refused(bench_rest(whole), 503, "draining");
     struct buf metrics = bench_get(&b, "GET /metrics HTTP/1.1");
     assert_non_null(strstr(metrics.data, "\nebb_engine_up 0\n"));
+    /* Both unfinished answers; the one that came too late was not begun. */
+    assert_non_null(
+        strstr(metrics.data, "route=\"chat\",outcome=\"error\"} 2\n"));
+    assert_non_null(
+        strstr(metrics.data, "route=\"chat\",outcome=\"rejected\"} 1\n"));
     buf_fini(&metrics);
     buf_fini(&begin);
     for (int i = 0; i < 10000 && !server_is_idle(b.server); i++)
@@ -578,6 +644,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chat_gets_the_models_answer),
         cmocka_unit_test(a_stream_says_the_same_as_the_whole),
+        cmocka_unit_test(the_template_sees_the_variables_of_a_request),
+        cmocka_unit_test(a_completion_can_go_on_behind_its_end),
         cmocka_unit_test(a_completion_continues_text_and_ids),
         cmocka_unit_test(bad_requests_are_told_and_harm_nobody),
         cmocka_unit_test(a_prompt_far_beyond_the_context_is_counted_in_part),
