@@ -19,7 +19,8 @@
  * limits.
  *
  * Threads: a template does not change after jinja_parse(); any number of
- * threads may render from one at the same time.
+ * threads may render from one at the same time. Parsing and rendering need up
+ * to 256 KiB of stack, whatever the template is.
  */
 #ifndef RUNTIME_TEXT_JINJA_H
 #define RUNTIME_TEXT_JINJA_H

@@ -7,7 +7,7 @@ const struct jinja_builtin *jinja_lookup(const struct jinja_builtin *table,
                                          const char *name, size_t n)
 {
     for (; table->name != NULL; table++)
-        if (strncmp(table->name, name, n) == 0 && table->name[n] == '\0')
+        if (strlen(table->name) == n && memcmp(table->name, name, n) == 0)
             return table;
     return NULL;
 }

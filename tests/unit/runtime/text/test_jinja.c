@@ -226,6 +226,22 @@ static void a_guarded_call_of_an_unknown_function_is_allowed(void **state)
     has_origins("{{ f() if f is defined else 'no' }}", "{}", "no");
 }
 
+static void names_with_a_nul_in_them_are_no_names(void **state)
+{
+    (void)state;
+    cJSON *vars = json_of("{}");
+    struct jinja_output out = {0};
+    struct errmsg m = {""};
+    assert_int_equal(
+        rendered("{{ [1]|select('odd\\0 ')|list }}", vars, &out, &m),
+        ERR_INVAL);
+    assert_int_equal(
+        rendered("{{ ''['upper\\0'] is defined }}", vars, &out, &m), OK);
+    assert_string_equal(out.text.data, "False");
+    jinja_output_fini(&out);
+    cJSON_Delete(vars);
+}
+
 static void syntax_errors_name_the_line(void **state)
 {
     (void)state;
@@ -500,6 +516,7 @@ int main(void)
         cmocka_unit_test(text_that_the_caller_trusts_counts_as_template),
         cmocka_unit_test(unknown_names_are_errors_at_load_with_their_line),
         cmocka_unit_test(a_guarded_call_of_an_unknown_function_is_allowed),
+        cmocka_unit_test(names_with_a_nul_in_them_are_no_names),
         cmocka_unit_test(syntax_errors_name_the_line),
         cmocka_unit_test(what_never_ends_ends_in_an_error),
         cmocka_unit_test(shared_values_do_not_explode),
