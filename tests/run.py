@@ -27,7 +27,8 @@ JOBS = len(os.sched_getaffinity(0))
 MODELS = ("smollm2-135m", "qwen2.5-coder-0.5b")
 # Under the thread sanitizer only what has threads is worth its time.
 THREADED = re.compile(r'#include [<"](pthread\.h|base/workers\.h|'
-                      r'base/log\.h|runtime/engine/engine\.h|threads\.h)[>"]')
+                      r'runtime/engine/engine\.h|microhttpd\.h|'
+                      r'server/server\.h)[>"]')
 PARTS = {}
 
 
@@ -205,13 +206,23 @@ def run_units(tally, folder, names, limit):
                            f"{': ' + '; '.join(why) if why else ''}", skipped)
 
 
+def with_helpers(path):
+    """The text of a test and of the test headers that it includes."""
+    text = path.read_text()
+    for name in re.findall(r'#include "([^"]+)"', text):
+        for helper in (path.parent / name, ROOT / name):
+            if helper.is_file() and "tests" in helper.parts:
+                text += helper.read_text()
+    return text
+
+
 def unit_names(only=None, sanitized=False):
     """Tests of whole real models would take an hour under a sanitizer; their
     code runs there on tiny models."""
     root = ROOT / "tests" / "unit"
     return [str(p.relative_to(root).with_suffix(""))
             for p in sorted(root.rglob("test_*.c"))
-            if (only is None or only.search(p.read_text())) and
+            if (only is None or only.search(with_helpers(p))) and
             not (sanitized and p.name.startswith("test_real_"))]
 
 
