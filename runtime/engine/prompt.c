@@ -103,8 +103,10 @@ static enum err encode(const struct prompt *p, const struct jinja_output *text,
         seg[i] = (struct text_segment){text->text.data + s->offset, s->length,
                                        s->is_template};
     }
-    enum err rc = tokenizer_encode_segments(p->tokenizer, seg, text->n_segments,
-                                            TOKENIZER_ADD_BOS, out);
+    /* No BOS but the template's own, as in transformers: most templates begin
+     * with it, and a second one spoils the answers. */
+    enum err rc =
+        tokenizer_encode_segments(p->tokenizer, seg, text->n_segments, 0, out);
     free(seg);
     return rc;
 }

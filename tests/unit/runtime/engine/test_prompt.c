@@ -109,6 +109,48 @@ static void a_template_that_we_cannot_render_is_told_at_load(void **state)
     toy_fini(&toy);
 }
 
+/* A tokenizer that begins texts with BOS. */
+static struct tokenizer *with_bos(void)
+{
+    const struct gguf_str text[] = {{"a", 1}, {"<s>", 3}};
+    const int32_t type[] = {TOKEN_NORMAL, TOKEN_CONTROL};
+    const struct tokenizer_spec spec = {.pre = {"gpt-2", 5},
+                                        .token = text,
+                                        .type = type,
+                                        .n_tokens = 2,
+                                        .bos = 1,
+                                        .eos = -1,
+                                        .eot = -1,
+                                        .eom = -1,
+                                        .add_bos = true};
+    struct tokenizer *t = NULL;
+    assert_int_equal(tokenizer_new(&t, &spec, NULL), OK);
+    return t;
+}
+
+static void the_template_alone_decides_about_bos(void **state)
+{
+    static const char *const templates[] = {"{{ bos_token }}a", "a"};
+    static const int32_t wanted[2][2] = {{1, 0}, {0}};
+    struct tokenizer *t = with_bos();
+    cJSON *messages = cJSON_Parse("[{\"role\":\"user\",\"content\":\"\"}]");
+    const struct prompt_chat chat = {.messages = messages};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct prompt *p = NULL;
+        struct tokens got = {0};
+        const struct prompt_spec spec = {
+            .tokenizer = t,
+            .chat_template = {templates[i], strlen(templates[i])}};
+        assert_int_equal(prompt_new(&p, &spec, NULL), OK);
+        assert_int_equal(prompt_from_chat(p, &chat, &got, NULL), OK);
+        check(got, wanted[i], 2 - i);
+        prompt_free(p);
+    }
+    cJSON_Delete(messages);
+    tokenizer_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +160,7 @@ int main(void)
         cmocka_unit_test(a_model_without_a_template_chats_not),
         cmocka_unit_test(the_template_may_refuse_messages),
         cmocka_unit_test(a_template_that_we_cannot_render_is_told_at_load),
+        cmocka_unit_test(the_template_alone_decides_about_bos),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
