@@ -33,6 +33,7 @@ struct settings {
     enum kv_type kv_type;
     struct list prompts, batches, depths;
     uint32_t rounds;
+    bool wants_help;
 };
 
 struct bench {
@@ -144,6 +145,7 @@ static bool parse(struct settings *s, int argc, char **argv)
         {"depths", required_argument, NULL, 'd'},
         {"rounds", required_argument, NULL, 'r'},
         {"json", required_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0}};
     int option = 0, index = 0;
     *s = (struct settings){.kernels = "auto",
@@ -154,9 +156,13 @@ static bool parse(struct settings *s, int argc, char **argv)
                            .rounds = 3};
     /* 0 and not 1: glibc starts afresh, whatever was parsed before. */
     optind = 0;
-    while ((option = getopt_long(argc, argv, "", options, &index)) != -1) {
+    while ((option = getopt_long(argc, argv, "h", options, &index)) != -1) {
         if (option == '?')
             return false;
+        if (option == 'h') {
+            s->wants_help = true;
+            return true;
+        }
         if (!parse_option(s, option, optarg)) {
             fprintf(stderr, "ebb bench: --%s \"%s\" is not possible\n",
                     options[index].name, optarg);
@@ -431,6 +437,10 @@ int speed_main(int argc, char **argv)
     if (!parse(&b.set, argc, argv)) {
         fputs(usage, stderr);
         return EXIT_BAD_USAGE;
+    }
+    if (b.set.wants_help) {
+        fputs(usage, stdout);
+        return EXIT_SUCCESS;
     }
     enum err rc = open_bench(&b, &m);
     if (rc == OK) {

@@ -14,6 +14,7 @@
 enum { CONFIG_FILE_MAX = 1024 * 1024 };
 
 static const char DEFAULT_MODEL[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
+static const char DEFAULT_ALIAS[] = "default";
 
 struct loader {
     struct config *c;
@@ -97,7 +98,12 @@ static enum err set_member(struct loader *l, const cJSON *v, const char *file)
     char where[PATH_MAX + 80];
     snprintf(where, sizeof(where), "%s: \"%.60s\"", file, v->string);
     const struct option *o = option_find(v->string);
-    if (o == NULL || o->is_flag_only) {
+    if (o != NULL && o->is_flag_only)
+        return err_set(l->m, ERR_INVAL,
+                       "%s: \"%.60s\" can only be a flag or a variable, not a "
+                       "key of the file",
+                       file, v->string);
+    if (o == NULL) {
         const char *near = option_nearest(v->string)->name;
         return err_set(l->m, ERR_INVAL,
                        "%s: unknown key \"%.60s\"; the nearest known one is "
@@ -267,17 +273,33 @@ static enum err default_model_path(struct loader *l)
     char path[PATH_MAX];
     const char *cache = variable(l, "XDG_CACHE_HOME");
     const char *home = variable(l, "HOME");
+    if (cache == NULL && home == NULL)
+        return err_set(l->m, ERR_INVAL,
+                       "--model: not given, and neither HOME nor "
+                       "XDG_CACHE_HOME is set to look for the default model; "
+                       "name a GGUF file with --model PATH");
     if (cache != NULL)
         snprintf(path, sizeof(path), "%s/ebb/models/%s", cache, DEFAULT_MODEL);
     else
-        snprintf(path, sizeof(path), "%s/.cache/ebb/models/%s",
-                 home != NULL ? home : "", DEFAULT_MODEL);
+        snprintf(path, sizeof(path), "%s/.cache/ebb/models/%s", home,
+                 DEFAULT_MODEL);
     if (access(path, R_OK) != 0)
         return err_set(l->m, ERR_INVAL,
-                       "--model: not given, and the default model is not at "
-                       "%s; `make setup` fetches it",
+                       "--model: not given, and there is no default model at "
+                       "%s; name a GGUF file with --model PATH, or let `make "
+                       "setup` in the source tree fetch the default",
                        path);
     return set(l, option_find("model"), path, "--model");
+}
+
+/* What examples and scripts ask for works whatever else the model is called. */
+static enum err keep_default_alias(struct loader *l)
+{
+    const struct config_list *v = &l->c->alias;
+    for (size_t i = 0; i < v->n; i++)
+        if (strcmp(v->item[i], DEFAULT_ALIAS) == 0)
+            return OK;
+    return set(l, option_find("alias"), DEFAULT_ALIAS, "--alias");
 }
 
 /* What was left open or means "as the machine allows". */
@@ -291,6 +313,8 @@ static enum err fill_in(struct loader *l)
     }
     if (c->threads == 0)
         c->threads = l->s->cpus < 1 ? 1 : l->s->cpus;
+    if (rc == OK)
+        rc = keep_default_alias(l);
     if (rc == OK && c->model[0] == '\0')
         rc = default_model_path(l);
     return rc;

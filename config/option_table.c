@@ -39,8 +39,9 @@ static const struct option table[] = {
         .field = FIELD(alias),
         .dflt = "default",
         .word = "NAME",
-        .help = "A name that requests may use for the model besides its own. "
-                "Repeat it for more; in a variable, separate them by commas.",
+        .help = "One more name that requests may use for the model. Its own "
+                "and `default` always work. Repeat it for more; in a variable, "
+                "separate them by commas.",
     },
     {
         .name = "any_model",

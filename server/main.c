@@ -66,7 +66,7 @@ static void print_usage(FILE *to)
           "  ebb serve [options]   start the server\n"
           "  ebb bench [options]   tokens per second of a model here\n"
           "  ebb gates             train and show retention gates\n"
-          "  ebb help serve|gates  their options\n"
+          "  ebb help serve|bench|gates   their options\n"
           "  ebb --version\n",
           to);
 }
@@ -251,6 +251,13 @@ static void print_start(const struct parts *p)
            "%.1f MiB\n",
            mib(i->file_bytes), mib(i->packed_bytes), mib(kv), mib(step),
            mib(network), mib(sum));
+    uint64_t room = engine_pool_tokens(p->engine);
+    if (room < p->max_context)
+        log_msg(LOG_LEVEL_WARN,
+                "the KV budget of %" PRIu64 " bytes holds %" PRIu64
+                " tokens, the context is %u: longer requests are refused; "
+                "--kv-memory raises it",
+                kv, room, p->max_context);
     printf("listening on %s\n", server_url(p->server));
     fflush(stdout);
 }
@@ -284,9 +291,9 @@ static void drain(struct parts *p, const sigset_t *set)
 {
     int64_t until = clock_us() + p->config.drain_timeout * 1000;
     log_msg(LOG_LEVEL_INFO,
-            "going down: no new requests, running ones have "
-            "%" PRId64 " ms",
-            p->config.drain_timeout);
+            "going down: no new requests; running answers have up to %g s to "
+            "finish, a second signal ends them at once",
+            (double)p->config.drain_timeout / 1000);
     server_drain(p->server);
     engine_drain(p->engine);
     bool hurry = false;
@@ -377,6 +384,8 @@ static int help(int argc, char **argv)
     }
     if (strcmp(argv[0], "serve") == 0)
         return print_serve_help();
+    if (strcmp(argv[0], "bench") == 0)
+        return speed_main(2, (char *[]){"bench", "--help", NULL});
     if (strcmp(argv[0], "gates") == 0)
         return gates_help(argc > 1 ? argv[1] : NULL);
     fprintf(stderr, "ebb: there is no command \"%s\"\n", argv[0]);

@@ -13,6 +13,11 @@ uint32_t engine_max_context(const struct engine *e)
     return e->o.max_context;
 }
 
+uint64_t engine_pool_tokens(const struct engine *e)
+{
+    return e->pool_tokens;
+}
+
 uint32_t engine_n_vocab(const struct engine *e)
 {
     return e->lm.n_vocab;

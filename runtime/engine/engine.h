@@ -209,6 +209,8 @@ uint64_t engine_memory_bytes(const struct engine *e);
 
 /* Constant after start; any thread. */
 uint32_t engine_max_context(const struct engine *e);
+/* Tokens of the longest sequence that the whole KV budget can hold. */
+uint64_t engine_pool_tokens(const struct engine *e);
 uint32_t engine_n_vocab(const struct engine *e);
 
 #endif

@@ -74,6 +74,14 @@ static enum err size_answer(const struct engine *e, const struct gen_request *r,
         answer = (uint32_t)(e->pool_tokens - prompt + 1);
         needs = e->pool_tokens;
     }
+    if (prompt > e->pool_tokens) {
+        *why = GEN_REFUSED_KV;
+        return err_set(m, ERR_INVAL,
+                       "the prompt has %u tokens, and the whole KV budget of "
+                       "%llu bytes holds %llu",
+                       prompt, (unsigned long long)e->o.kv_bytes,
+                       (unsigned long long)e->pool_tokens);
+    }
     if (needs > e->pool_tokens) {
         *why = GEN_REFUSED_KV;
         return err_set(

@@ -21,6 +21,9 @@ def test_version_and_help(ebb):
         r = run(ebb, *args)
         assert r.returncode == 0 and "serve" in r.stdout + " serve"
     assert "--kv-memory" in run(ebb, "serve", "--help").stdout
+    for args in (["bench", "--help"], ["bench", "-h"], ["help", "bench"]):
+        r = run(ebb, *args)
+        assert r.returncode == 0 and "--rounds" in r.stdout and not r.stderr
 
 
 @pytest.mark.parametrize("args, words", [
@@ -98,14 +101,28 @@ def test_the_start_says_what_memory_is_for(launch):
     assert server.host in ("127.0.0.1", "[::1]")
 
 
+def test_a_budget_below_the_context_is_told(launch):
+    server = launch("--kv-memory", "8MiB")
+    assert "the context is 8192" in server.log()
+    r = server.post(CHAT, chat("tides " * 1000))
+    assert r.status == 400 and r.error["code"] == "kv_budget_exceeded"
+    assert r.error["message"].startswith("the prompt has 10")
+    assert "8388608 bytes" in r.error["message"]
+    assert server.post(CHAT, chat(max_tokens=1)).status == 200
+    assert server.stop(signal.SIGINT) == 0
+    assert "30 s" in server.log() and "second signal" in server.log()
+
+
 def test_names_of_the_model(launch, small_model):
     server = launch("--alias", "team/chat")
     ids = [m["id"] for m in server.get("/v1/models").json["data"]]
-    assert ids == [small_model.name.removesuffix(".gguf"), "team/chat"]
+    assert ids == [small_model.name.removesuffix(".gguf"), "team/chat",
+                   "default"]
     assert server.get("/v1/models/team%2Fchat").status == 200
     assert server.get("/v1/models/team/chat").json["context_length"] == 8192
     assert server.post(CHAT, chat(model="team/chat")).status == 200
-    assert server.post(CHAT, chat(model="default")).status == 404
+    assert server.post(CHAT, chat(model="default")).status == 200
+    assert server.post(CHAT, chat(model="team")).status == 404
 
 
 def test_sigterm_lets_running_answers_finish(launch):

@@ -130,15 +130,19 @@ static void a_list_replaces_the_one_below(void **state)
     struct config c;
     write_conf("{\"alias\": [\"f1\", \"f2\"]}");
     loads(&c, conf_flags(""), "");
-    assert_int_equal(c.alias.n, 2);
+    assert_int_equal(c.alias.n, 3);
     assert_string_equal(c.alias.item[1], "f2");
+    assert_string_equal(c.alias.item[2], "default"); /* is always there */
     config_fini(&c);
     loads(&c, conf_flags(""), "EBB_ALIAS=e1,e2,e3");
-    assert_int_equal(c.alias.n, 3);
+    assert_int_equal(c.alias.n, 4);
     assert_string_equal(c.alias.item[2], "e3");
     config_fini(&c);
-    loads(&c, conf_flags("--alias a --alias=b"), "EBB_ALIAS=e1");
+    loads(&c, "--alias default --alias=b", "");
     assert_int_equal(c.alias.n, 2);
+    config_fini(&c);
+    loads(&c, conf_flags("--alias a --alias=b"), "EBB_ALIAS=e1");
+    assert_int_equal(c.alias.n, 3);
     assert_string_equal(c.alias.item[0], "a");
     assert_string_equal(c.alias.item[1], "b");
     config_fini(&c);
@@ -252,7 +256,7 @@ static void the_file_has_comments_and_its_keys_are_checked(void **state)
     } bad[] = {
         {"{\"kv_memry\": 1}", "\"kv_memry\"", "\"kv_memory\""},
         {"{\"Port\": 1}", "\"Port\"", "\"port\""},
-        {"{\"config\": \"x\"}", "\"config\"", "unknown"},
+        {"{\"config\": \"x\"}", "\"config\"", "only be a flag"},
         {"{\"port\": \"x\"}", "\"port\"", "'x'"},
         {"{\"port\": 1.5}", "\"port\"", "'1.5'"},
         {"{\"port\": true}", "\"port\"", "number"},
@@ -329,6 +333,11 @@ static void without_a_model_the_cached_default_is_taken(void **state)
     env[0] = "XDG_CACHE_HOME=/cache";
     assert_int_equal(config_load_from(&c, &s, &m), ERR_INVAL);
     assert_non_null(strstr(m.text, "/cache/ebb/models/"));
+    assert_non_null(strstr(m.text, "--model PATH"));
+    env[0] = home;
+    env[1] = NULL;
+    assert_int_equal(config_load_from(&c, &s, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "neither HOME nor XDG_CACHE_HOME"));
 }
 
 static void unknown_memory_only_matters_for_percentages(void **state)
