@@ -1,5 +1,6 @@
 #include "server_bench.h"
 
+#include "base/file.h"
 #include "server/metrics.h"
 #include "server/metrics_text.h"
 
@@ -109,6 +110,38 @@ static void requests_are_counted_by_route_and_outcome(void **state)
     bench_stop(&b);
 }
 
+/* Names that follow `mark`, each with a newline behind it. */
+static struct buf names_after(const char *text, const char *mark)
+{
+    struct buf out = {0};
+    for (const char *at = text; (at = strstr(at, mark)) != NULL;) {
+        at += strlen(mark);
+        assert_int_equal(buf_append(&out, at, strcspn(at, " `\n")), OK);
+        assert_int_equal(buf_putc(&out, '\n'), OK);
+    }
+    return out;
+}
+
+static void the_page_lists_what_is_served(void **state)
+{
+    struct bench b;
+    struct buf page = {0};
+    (void)state;
+    assert_int_equal(file_read_all(&page, "docs/metrics.md", 1 << 20, NULL),
+                     OK);
+    bench_start(&b, 2048, NULL, NULL);
+    struct buf answer = bench_get(&b, "GET /metrics HTTP/1.1");
+    struct buf served = names_after(answer.data, "\n# TYPE ");
+    struct buf listed = names_after(page.data, "\n| `");
+    assert_true(served.len > 400);
+    assert_string_equal(served.data, listed.data);
+    buf_fini(&served);
+    buf_fini(&listed);
+    buf_fini(&answer);
+    buf_fini(&page);
+    bench_stop(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +149,7 @@ int main(void)
         cmocka_unit_test(a_histogram_is_cumulative),
         cmocka_unit_test(a_counters_family_is_named_by_the_format),
         cmocka_unit_test(the_format_follows_the_accept_header),
+        cmocka_unit_test(the_page_lists_what_is_served),
         cmocka_unit_test(requests_are_counted_by_route_and_outcome),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
