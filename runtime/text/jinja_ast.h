@@ -237,7 +237,7 @@ MUST_CHECK enum err jinja_parse_filters(struct jinja_parser *p,
 const struct jinja_builtin *jinja_find_filter(const char *name, size_t n);
 const struct jinja_builtin *jinja_find_test(const char *name, size_t n);
 const struct jinja_builtin *jinja_find_global(const char *name, size_t n);
-/* For any type of object; NULL if no type has it. */
-const struct jinja_builtin *jinja_find_method(const char *name, size_t n);
+/* Does some type of object have it, even if calling it is refused? */
+bool jinja_is_method(const char *name, size_t n);
 
 #endif

@@ -28,19 +28,6 @@ const struct jinja_builtin *jinja_find_global(const char *name, size_t n)
     return jinja_lookup(jinja_globals, name, n);
 }
 
-const struct jinja_builtin *jinja_find_method(const char *name, size_t n)
-{
-    const struct jinja_builtin *const tables[] = {
-        jinja_str_methods, jinja_dict_methods, jinja_list_methods,
-        jinja_loop_methods};
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
-        const struct jinja_builtin *b = jinja_lookup(tables[i], name, n);
-        if (b != NULL)
-            return b;
-    }
-    return NULL;
-}
-
 enum err jinja_length(struct jinja_run *r, const struct jval *v, size_t *out,
                       bool *has)
 {
@@ -121,23 +108,41 @@ static const struct jinja_builtin *find_method(const struct jval *v,
 }
 
 /* The methods that change a list or an object: there, but out of bounds. */
-static bool is_mutator(const struct jval *v, const char *name, size_t n)
+enum { OF_LIST = 1, OF_DICT = 2 };
+
+static int mutator(const char *name, size_t n)
 {
-    static const char *const names[] = {
-        "append", "clear",   "extend",     "insert", "pop",   "popitem",
-        "remove", "reverse", "setdefault", "sort",   "update"};
+    static const struct {
+        const char *name;
+        int of;
+    } all[] = {{"append", OF_LIST},        {"clear", OF_LIST | OF_DICT},
+               {"extend", OF_LIST},        {"insert", OF_LIST},
+               {"pop", OF_LIST | OF_DICT}, {"popitem", OF_DICT},
+               {"remove", OF_LIST},        {"reverse", OF_LIST},
+               {"setdefault", OF_DICT},    {"sort", OF_LIST},
+               {"update", OF_DICT}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strlen(all[i].name) == n && memcmp(all[i].name, name, n) == 0)
+            return all[i].of;
+    return 0;
+}
+
+static bool is_unsafe(const struct jval *v, const char *name, size_t n)
+{
     bool is_list = v->type == JINJA_SEQ && v->seq->kind == JINJA_LIST;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        bool both =
-            strcmp(names[i], "clear") == 0 || strcmp(names[i], "pop") == 0;
-        bool of_dict = both || strcmp(names[i], "popitem") == 0 ||
-                       strcmp(names[i], "setdefault") == 0 ||
-                       strcmp(names[i], "update") == 0;
-        if (strlen(names[i]) == n && memcmp(names[i], name, n) == 0)
-            return (is_list && (both || !of_dict)) ||
-                   (v->type == JINJA_DICT && of_dict);
-    }
-    return false;
+    int of = is_list ? OF_LIST : v->type == JINJA_DICT ? OF_DICT : 0;
+    return (mutator(name, n) & of) != 0;
+}
+
+bool jinja_is_method(const char *name, size_t n)
+{
+    const struct jinja_builtin *const tables[] = {
+        jinja_str_methods, jinja_dict_methods, jinja_list_methods,
+        jinja_loop_methods};
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+        if (jinja_lookup(tables[i], name, n) != NULL)
+            return true;
+    return mutator(name, n) != 0;
 }
 
 /* getattr() of Python. *has is false where it would raise. */
@@ -150,7 +155,7 @@ static enum err python_attr(struct jinja_run *r, const struct jval *v,
     *has = true;
     if (b != NULL)
         return jinja_func_new(r, b, v, out);
-    if (is_mutator(v, name, n))
+    if (is_unsafe(v, name, n))
         return missing(r, v, name, n, true, out);
     *has = false;
     if (v->type == JINJA_NAMESPACE) {

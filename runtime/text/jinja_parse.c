@@ -501,7 +501,7 @@ static enum err check_calls(struct jinja_parser *p)
         if (f->kind == JINJA_N_NAME && jinja_find_global(s, n) == NULL &&
             !is_made(p, f->name))
             return jinja_unknown(p, f->line, "function", s, n);
-        if (f->kind == JINJA_N_GETATTR && jinja_find_method(s, n) == NULL &&
+        if (f->kind == JINJA_N_GETATTR && !jinja_is_method(s, n) &&
             !is_made(p, f->name))
             return jinja_unknown(p, f->line, "method", s, n);
     }

@@ -269,7 +269,7 @@ SNIPPETS["names and attributes"] = [
     "{{ l.append(1) }}",
     "{{ d.clear }}|{{ l.append is defined }}",
     "{% set _ = l.append(4) %}{{ l }}",
-    "{{ d.popitem() }}",
+    "{{ d.popitem() }}", "{% if f %}{{ d.update({}) }}{{ l.append(1) }}{% endif %}ok", "{{ s.append(1) }}",
     "{{ l.sort() }}",
     "{{ d.__class__ }}|{{ ''.__class__ is defined }}",
     "{{ d['__class__'] }}|",
