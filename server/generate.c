@@ -106,10 +106,12 @@ static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
         rc = job->answer.is_chat ? chat_prompt(job, o, body, &tokens)
                                  : completions_prompt(&tokens, body, o->prompt,
                                                       o->n_vocab, &job->error);
-    if (rc == ERR_BUDGET && job->error.status == 0)
+    if (rc == ERR_BUDGET && job->error.status == 0) {
+        metrics_count_rejection(&ex->server->metrics, METRICS_REJECTED_CONTEXT);
         rc = api_error_context(&job->error,
                                job->answer.is_chat ? "messages" : "prompt",
                                (uint32_t)tokens.max + 1, true, o->max_context);
+    }
     if (rc == OK && tokens.n == 0)
         rc = api_error_set(&job->error, 400, "invalid_value", NULL,
                            "The prompt has no tokens.");

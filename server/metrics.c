@@ -94,7 +94,9 @@ static enum err put_rejections(struct metrics_text *t, struct metrics *m,
          st->refused_queue +
              atomic_load(&m->rejections[METRICS_REJECTED_PREPARE])},
         {"kv_budget", st->refused_kv},
-        {"context_length", st->refused_context},
+        {"context_length",
+         st->refused_context +
+             atomic_load(&m->rejections[METRICS_REJECTED_CONTEXT])},
         {"draining", st->refused_draining},
     };
     PUT(metrics_text_family(t, "ebb_admission_rejections", METRICS_COUNTER,

@@ -29,6 +29,7 @@ enum metrics_outcome {
 
 enum metrics_rejection {
     METRICS_REJECTED_PREPARE, /* the queue before the engine is full */
+    METRICS_REJECTED_CONTEXT, /* too long a prompt, known while reading it */
     METRICS_REJECTIONS
 };
 

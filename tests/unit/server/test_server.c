@@ -243,6 +243,10 @@ static void a_prompt_far_beyond_the_context_is_counted_in_part(void **state)
         buf_fini(&answer);
         buf_fini(&body);
     }
+    /* Whoever refused it, it counts. */
+    struct buf metrics = bench_get(&b, "GET /metrics HTTP/1.1");
+    assert_non_null(strstr(metrics.data, "reason=\"context_length\"} 4\n"));
+    buf_fini(&metrics);
     bench_stop(&b);
 }
 
