@@ -367,6 +367,7 @@ static enum err bind_special(struct jinja_run *r, struct jinja_scope *s,
             struct jval key = jinja_text("");
             key.s.p = kw[i].name;
             key.s.n = kw[i].n;
+            key.is_input = kw[i].is_input;
             TRY(jinja_dict_put(r, d, &key, &kw[i].value));
         }
         struct jval v = {.type = JINJA_DICT, .dict = d};

@@ -118,7 +118,8 @@ static enum err add_star_star(struct jinja_run *r, struct jinja_args *args,
         if (e->key.type != JINJA_STR)
             return jinja_fail(r, "keywords must be strings");
         TRY(add_kwarg(r, args, cap,
-                      (struct jinja_kwarg){e->key.s.p, e->key.s.n, e->value}));
+                      (struct jinja_kwarg){e->key.s.p, e->key.s.n, e->value,
+                                           e->key.is_input}));
     }
     return OK;
 }
@@ -135,8 +136,9 @@ enum err jinja_eval_args(struct jinja_run *r, struct jinja_scope *s,
                      c->kind == JINJA_N_STARSTAR;
         TRY(jinja_eval(r, s, named ? c->a : c, &v));
         if (c->kind == JINJA_N_KWARG) {
-            TRY(add_kwarg(r, out, &cap,
-                          (struct jinja_kwarg){c->name.p, c->name.n, v}));
+            TRY(add_kwarg(
+                r, out, &cap,
+                (struct jinja_kwarg){c->name.p, c->name.n, v, false}));
         } else if (c->kind == JINJA_N_STARSTAR) {
             TRY(add_star_star(r, out, &cap, &v));
         } else if (c->kind == JINJA_N_STAR) {

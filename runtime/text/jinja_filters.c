@@ -137,7 +137,7 @@ FILTER(f_indent)
     struct jinja_sb b = {.r = r};
     for (size_t i = 0; i < lines.n; i++) {
         if (i > 0)
-            TRY(jinja_sb_put(&b, "\n", 1, jinja_str_origin(&s, s.s.n - 1)));
+            TRY(jinja_sb_put(&b, "\n", 1, self->is_input));
         else if (first)
             TRY(jinja_sb_put_part(&b, &indent, 0, indent.s.n));
         if (i > 0)
@@ -228,6 +228,7 @@ FILTER(f_format)
             struct jval key = jinja_text("");
             key.s.p = args->kw[i].name;
             key.s.n = args->kw[i].n;
+            key.is_input = args->kw[i].is_input;
             TRY(jinja_dict_put(r, d, &key, &args->kw[i].value));
         }
         values = (struct jval){.type = JINJA_DICT, .dict = d};

@@ -305,7 +305,8 @@ static enum err new_line(struct jinja_sb *b,
         return OK;
     TRY(jinja_sb_puts(b, "\n", is_input));
     for (unsigned i = 0; i < level; i++)
-        TRY(jinja_sb_put(b, style->indent.s.p, style->indent.s.n, is_input));
+        TRY(jinja_sb_put(b, style->indent.s.p, style->indent.s.n,
+                         is_input || style->indent.is_input));
     return OK;
 }
 
@@ -360,7 +361,7 @@ static enum err put_json_list(struct jinja_sb *b, const struct jval *v,
     for (size_t i = 0; i < s->n; i++) {
         if (i > 0)
             TRY(jinja_sb_put(b, style->comma.s.p, style->comma.s.n,
-                             v->is_input));
+                             v->is_input || style->comma.is_input));
         TRY(new_line(b, style, level + 1, v->is_input));
         TRY(put_json(b, &s->items[i], style, level + 1));
     }
@@ -403,10 +404,11 @@ static enum err put_json_dict(struct jinja_sb *b, const struct jval *v,
     for (size_t i = 0; i < v->dict->n; i++) {
         if (i > 0)
             TRY(jinja_sb_put(b, style->comma.s.p, style->comma.s.n,
-                             v->is_input));
+                             v->is_input || style->comma.is_input));
         TRY(new_line(b, style, level + 1, v->is_input));
         TRY(put_json_key(b, &e[i].key, style));
-        TRY(jinja_sb_put(b, style->colon.s.p, style->colon.s.n, v->is_input));
+        TRY(jinja_sb_put(b, style->colon.s.p, style->colon.s.n,
+                         v->is_input || style->colon.is_input));
         TRY(put_json(b, &e[i].value, style, level + 1));
     }
     TRY(new_line(b, style, level, v->is_input));

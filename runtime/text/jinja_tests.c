@@ -394,6 +394,7 @@ static enum err fill_dict(struct jinja_run *r, const struct jinja_args *args,
         struct jval key = jinja_text("");
         key.s.p = args->kw[i].name;
         key.s.n = args->kw[i].n;
+        key.is_input = args->kw[i].is_input;
         TRY(jinja_dict_put(r, d, &key, &args->kw[i].value));
     }
     return OK;

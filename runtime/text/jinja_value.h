@@ -131,6 +131,7 @@ struct jinja_kwarg {
     const char *name;
     size_t n;
     struct jval value;
+    bool is_input; /* the name: from ** of an input object */
 };
 
 struct jinja_run {
