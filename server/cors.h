@@ -22,8 +22,9 @@ bool cors_allows(const char *origin, const char *const *list, size_t n);
 
 /* Whether a server that listens on loopback may answer a request with this
  * Host header: a page whose name was pointed at 127.0.0.1 (DNS rebinding)
- * sends its own. Local names pass, `own` (the host that was configured), and
- * the hosts of the origins in the list; "*" lets all pass. */
+ * sends its own. Local names pass, names without a dot, `own` (the host that
+ * was configured), and the hosts of the origins in the list; "*" lets all
+ * pass. */
 bool cors_host_allowed(const char *host, const char *own,
                        const char *const *list, size_t n);
 

@@ -55,9 +55,10 @@ static void other_pages_are_not(void **state)
 static void a_loopback_server_knows_its_names(void **state)
 {
     static const char *const yes[] = {
-        "localhost", "localhost:8080", "127.0.0.1:1",    "127.9.8.7",
-        "[::1]",     "[::1]:8080",     "MyBox:8080",     "mybox",
-        "LOCALHOST", "a.localhost:80", "chat.example:9",
+        "localhost",   "localhost:8080", "127.0.0.1:1",    "127.9.8.7",
+        "[::1]",       "[::1]:8080",     "MyBox:8080",     "mybox",
+        "LOCALHOST",   "a.localhost:80", "chat.example:9", "x",
+        "gpubox:8080",
     };
     static const char *const no[] = {
         "",           "evil.example",      "evil.example:8080",
