@@ -116,7 +116,7 @@ bench: all ## tokens per second by prompt length and batch, for MODEL, with ARGS
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libebb.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -o $@
-bench-kernels bench-units: bench-%: $(BUILD)/bench/%
+bench-kernels bench-units bench-select: bench-%: $(BUILD)/bench/%
 	$(Q)$<
 
 texts: ## fetch the texts that gates learn from (USE: train dev test)
@@ -151,4 +151,4 @@ help: ## this list
 
 -include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d) $(wildcard $(BUILD)/bench/*.d)
 .DELETE_ON_ERROR:
-.PHONY: all setup run test test-packages unit unit-build lint docs bench bench-kernels bench-units fuzz fuzz-build clean help force
+.PHONY: all setup run test test-packages unit unit-build lint docs bench bench-kernels bench-units bench-select fuzz fuzz-build clean help force

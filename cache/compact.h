@@ -1,0 +1,33 @@
+/* compact.h - takes chosen entries out of a list and closes the gaps.
+ *
+ * The rule, the same on every backend (docs/design 1.3): the i-th hole below
+ * the new length is filled by the i-th kept entry at or above it. So no entry
+ * moves that need not, and what a list looks like afterwards depends on the
+ * list and the chosen entries alone. An entry moves whole: its column of K,
+ * its row of V, scales, bias and metadata. Units that empty return to the
+ * pool.
+ *
+ * Two steps, because moving bytes is most of the work: compact_move() may run
+ * on any thread, one list at a time each; compact_release() is the engine
+ * thread's, as everything that touches the pool.
+ */
+#ifndef CACHE_COMPACT_H
+#define CACHE_COMPACT_H
+
+#include <stdint.h>
+
+#include "cache/table.h"
+
+/* `gone` has one mask a unit, by unit id, bit e: the entry in slot e goes;
+ * bits past the length mean nothing. Returns how many entries went. Only
+ * units that are private to the table may have bits set (asserted). Sets the
+ * length, and leaves n_units to compact_release(). */
+uint32_t compact_move(struct table *t, uint32_t i_list, const uint16_t *gone);
+
+/* Returns the units past the length of a list to the pool, and how many. */
+uint32_t compact_release(struct table *t, uint32_t i_list);
+
+/* Both, for all lists of a table. Returns the entries that went. */
+uint64_t compact_table(struct table *t, const uint16_t *gone);
+
+#endif

@@ -1,0 +1,479 @@
+#include "cache/select_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { UNITS_AHEAD = 6 }; /* metadata is fetched this early */
+
+/* What the keys of a session's units depend on. */
+struct view {
+    const struct select_input *in;
+    const struct select_session *session;
+    struct window window;
+    int32_t t; /* clock + 1: ages are t - pos */
+    double offset;
+    uint32_t age_bits;
+};
+
+static struct view view_of(const struct select *s,
+                           const struct select_session *session)
+{
+    return (struct view){.in = s->in,
+                         .session = session,
+                         .window = select_window(s->in, session),
+                         .t = (int32_t)session->n_seen + 1,
+                         .age_bits = s->age_bits,
+                         .offset = s->stage == STAGE_POOL
+                                       ? session->offset
+                                       : session->cap_offset};
+}
+
+/* Without branches, so that compilers make vector instructions of it. */
+static void plain_keys(const struct view *v, const struct kv_meta *m,
+                       uint32_t *restrict key)
+{
+    float f[KV_UNIT];
+    const int32_t t = v->t, from = v->window.from, to = v->window.to;
+    const double offset = v->offset;
+    for (int i = 0; i < KV_UNIT; i++) {
+        double score = (double)(t - m->pos[i]) * (double)m->log_beta[i];
+        f[i] = score_effective(score, offset);
+    }
+    for (int i = 0; i < KV_UNIT; i++) {
+        uint32_t k = score_key(f[i]);
+        bool may_go = (m->pos[i] >= from) & (m->pos[i] < to);
+        key[i] = k | (may_go ? 0 : NO_KEY);
+    }
+}
+
+static void ahead_keys(const struct view *v, const struct kv_meta *m,
+                       uint32_t *key)
+{
+    for (int i = 0; i < KV_UNIT; i++) {
+        double score =
+            score_of(v->t - m->pos[i], m->log_beta[i], v->in->n_ahead);
+        bool may_go = m->pos[i] >= v->window.from && m->pos[i] < v->window.to;
+        key[i] = may_go ? score_key(score_effective(score, v->offset)) : NO_KEY;
+    }
+}
+
+static uint32_t pinned(const struct select_session *s, const struct kv_meta *m)
+{
+    uint32_t mask = 0;
+    for (uint32_t p = 0; p < s->n_pins; p++)
+        for (uint32_t i = 0; i < KV_UNIT; i++)
+            if (m->pos[i] >= s->pin[p].from && m->pos[i] < s->pin[p].to)
+                mask |= 1u << i;
+    return mask;
+}
+
+/* Keys of the entries of unit i_unit; NO_KEY for those that can't go, are gone
+ * or lie past the length. False when the whole unit can't go. */
+static bool unit_keys(const struct select *s, const struct view *v,
+                      const struct kv_list *l, uint32_t len, uint32_t i_unit,
+                      uint32_t *key)
+{
+    const struct pool *p = s->in->pool;
+    if ((i_unit + UNITS_AHEAD) * KV_UNIT < len) {
+        const char *next =
+            (const char *)pool_meta(p, l->unit[i_unit + UNITS_AHEAD]);
+        __builtin_prefetch(next);
+        __builtin_prefetch(next + 64);
+    }
+    unit_id u = l->unit[i_unit];
+    if (pool_refs(p, u) != 1)
+        return false;
+    const struct kv_meta *m = pool_meta(p, u);
+    uint32_t left = len - i_unit * KV_UNIT, out = s->gone[u];
+    if (left < KV_UNIT)
+        out |= UINT16_MAX & ~((1u << left) - 1);
+    if (v->session->n_pins > 0)
+        out |= pinned(v->session, m);
+    if (v->in->n_ahead <= 1)
+        plain_keys(v, m, key);
+    else
+        ahead_keys(v, m, key);
+    for (; out != 0; out &= out - 1)
+        key[__builtin_ctz(out)] = NO_KEY;
+    return true;
+}
+
+static uint64_t composite(const struct view *v, uint32_t key, int32_t pos)
+{
+    uint64_t max = ((uint64_t)1 << v->age_bits) - 1;
+    uint64_t age = (uint32_t)(v->t - pos);
+    return (uint64_t)key << v->age_bits | (max - (age < max ? age : max));
+}
+
+static uint32_t n_up_to(const uint32_t *key, uint32_t last)
+{
+    uint32_t n = 0;
+    for (int i = 0; i < KV_UNIT; i++)
+        n += key[i] <= last;
+    return n;
+}
+
+void select_scan(struct select *s, const struct scan *how)
+{
+    const struct kv_list *kv = &how->in->table->list[how->i_list];
+    struct list_state *l = how->list;
+    struct view v = view_of(s, how->in);
+    uint32_t key[KV_UNIT];
+    uint64_t end = how->hi + 1; /* never below lo */
+    if (end == 0)
+        return;
+    uint64_t last = (end - 1) >> s->age_bits;
+    last = last > SCORE_KEY_MAX ? SCORE_KEY_MAX : last;
+    for (uint32_t u = 0; u * KV_UNIT < l->len; u++) {
+        if (!unit_keys(s, &v, kv, l->len, u, key) ||
+            n_up_to(key, (uint32_t)last) == 0)
+            continue;
+        const struct kv_meta *m = pool_meta(s->in->pool, kv->unit[u]);
+        for (uint32_t i = 0; i < KV_UNIT; i++) {
+            if (key[i] > last)
+                continue;
+            struct item e = {composite(&v, key[i], m->pos[i]), kv->unit[u], i};
+            if (e.c < how->lo)
+                select_mark(s, l, &e);
+            else if (e.c < end)
+                how->take(how->ctx, &e);
+        }
+    }
+}
+
+/* ------------------------------------------------------- the first sweep */
+
+/* What a task works with. */
+struct job {
+    struct select *s;
+    struct scratch *scratch;
+    struct chunk *chunk;
+    struct session_node *node;
+    const struct select_session *in;
+};
+
+/* Counts the keys of a list into buckets, in turn into a and b, and returns
+ * the number of slots counted. */
+static uint32_t count_keys(const struct job *j, const struct list_state *l,
+                           uint32_t i_list, uint32_t *a, uint32_t *b)
+{
+    const struct kv_list *kv = &j->in->table->list[i_list];
+    struct view v = view_of(j->s, j->in);
+    uint32_t key[KV_UNIT], n = 0;
+    for (uint32_t u = 0; u * KV_UNIT < l->len; u++) {
+        if (!unit_keys(j->s, &v, kv, l->len, u, key))
+            continue;
+        for (int i = 0; i < KV_UNIT; i += 2) {
+            a[key[i] >> KEY_SHIFT]++;
+            b[key[i + 1] >> KEY_SHIFT]++;
+        }
+        n += KV_UNIT;
+    }
+    return n;
+}
+
+/* Takes the m highest entries of a list, which its head's floor holds back,
+ * out of the histogram again. Few lists are at their floor, so the others
+ * need no histogram of their own. */
+static void hold_back(const struct job *j, struct list_state *l,
+                      uint32_t i_list, uint32_t m)
+{
+    uint32_t *h = j->scratch->list_hist, b = NO_BUCKET;
+    (void)count_keys(j, l, i_list, h, h);
+    h[NO_BUCKET] = 0;
+    while (m > 0) {
+        b--;
+        uint32_t n = h[b] < m ? h[b] : m;
+        /* May wrap: only the sum of both halves means something. */
+        j->scratch->hist[0][b] -= n;
+        l->cut = (struct cut){b, n == h[b]};
+        m -= n;
+    }
+    memset(h, 0, sizeof(j->scratch->list_hist));
+}
+
+static void first_list(const struct job *j, uint32_t i_list)
+{
+    struct list_state *l = &j->s->list[j->node->first_list + i_list];
+    uint32_t *a = j->scratch->hist[0], *b = j->scratch->hist[1];
+    a[NO_BUCKET] = b[NO_BUCKET] = 0;
+    uint32_t n = count_keys(j, l, i_list, a, b);
+    n -= a[NO_BUCKET] + b[NO_BUCKET];
+    uint32_t held = l->len - l->gone, floor = j->s->in->min_head;
+    uint32_t room = held > floor ? held - floor : 0;
+    l->allow = n < room ? n : room;
+    l->cut = (struct cut){N_BUCKETS, true};
+    l->done = n == 0;
+    if (l->allow < n)
+        hold_back(j, l, i_list, n - l->allow);
+    j->chunk->left += n;
+}
+
+/* -------------------------------------------------------- the next sweeps */
+
+/* Undecided entries of one list: how many, and those that there is room for
+ * (or, with a histogram, only counted). */
+struct gather {
+    struct item *item;
+    uint32_t *hist;
+    uint64_t lo, min, max;
+    uint32_t n, n_max, shift;
+};
+
+static void stage_item(void *ctx, const struct item *e)
+{
+    struct gather *g = ctx;
+    if (g->n < g->n_max)
+        g->item[g->n] = *e;
+    g->n++;
+}
+
+static void count_item(void *ctx, const struct item *e)
+{
+    struct gather *g = ctx;
+    g->hist[(e->c - g->lo) >> g->shift]++;
+    g->min = e->c < g->min ? e->c : g->min;
+    g->max = e->c > g->max ? e->c : g->max;
+}
+
+/* The same as a scan, over entries that were gathered before. */
+static uint32_t settle_items(struct select *s, struct list_state *l,
+                             uint64_t lo, uint64_t hi)
+{
+    struct item *item = s->item + l->first;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->n_items; i++) {
+        if (item[i].c < lo)
+            select_mark(s, l, &item[i]);
+        else if (item[i].c < hi + 1)
+            item[n++] = item[i];
+    }
+    l->n_items = n;
+    return n;
+}
+
+static uint32_t shift_for(uint64_t width)
+{
+    uint32_t shift = 0;
+    while (width >> shift >= N_BUCKETS)
+        shift++;
+    return shift;
+}
+
+/* Where `allow` is reached in a list's own histogram; cleared behind. If
+ * `give` is no NULL, what may go is added there. */
+static struct cut cut_list(uint32_t *h, uint32_t allow, uint32_t *give)
+{
+    struct cut cut = {N_BUCKETS, true};
+    uint32_t left = allow;
+    if (allow == 0)
+        cut.bucket = 0;
+    for (uint32_t b = 0; b < N_BUCKETS && left > 0; b++) {
+        uint32_t n = h[b] < left ? h[b] : left;
+        if (n > 0 && n == left)
+            cut = n < h[b] ? (struct cut){b, false} : (struct cut){b + 1, true};
+        if (give)
+            give[b] += n;
+        left -= n;
+    }
+    memset(h, 0, N_BUCKETS * sizeof(*h));
+    return cut;
+}
+
+/* Marks the l->allow lowest of n items (all, if they are fewer), of equal ones
+ * the first. */
+static void take_lowest(const struct job *j, struct list_state *l,
+                        struct item *item, uint32_t n)
+{
+    while (l->allow > 0 && n > 0) {
+        struct gather g = {.min = UINT64_MAX, .hist = j->scratch->list_hist};
+        for (uint32_t i = 0; i < n; i++) {
+            g.min = item[i].c < g.min ? item[i].c : g.min;
+            g.max = item[i].c > g.max ? item[i].c : g.max;
+        }
+        if (n <= l->allow || g.min == g.max) {
+            for (uint32_t i = 0; i < n && l->allow > 0; i++)
+                select_mark(j->s, l, &item[i]);
+            return;
+        }
+        uint64_t lo = g.lo = g.min, hi = g.max;
+        g.shift = shift_for(hi - lo);
+        for (uint32_t i = 0; i < n; i++)
+            count_item(&g, &item[i]);
+        struct cut cut = cut_list(g.hist, l->allow, NULL);
+        select_cut_range(&cut, g.shift, &lo, &hi);
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            if (item[i].c < lo)
+                select_mark(j->s, l, &item[i]);
+            else if (item[i].c < hi + 1)
+                item[kept++] = item[i];
+        }
+        n = kept;
+    }
+}
+
+/* Settles a list that is on its own but has more undecided entries than can
+ * be staged: narrows the range until they can. */
+static void take_from_many(const struct job *j, struct scan *how)
+{
+    struct list_state *l = how->list;
+    while (l->allow > 0) {
+        struct gather g = {.item = j->scratch->item, .n_max = STAGED};
+        how->take = stage_item;
+        how->ctx = &g;
+        select_scan(j->s, how);
+        if (g.n <= STAGED || how->lo == how->hi) {
+            take_lowest(j, l, g.item, g.n < STAGED ? g.n : STAGED);
+            if (g.n <= STAGED)
+                return;
+            continue;
+        }
+        struct gather c = {.hist = j->scratch->list_hist,
+                           .lo = how->lo,
+                           .min = UINT64_MAX,
+                           .shift = shift_for(how->hi - how->lo)};
+        how->take = count_item;
+        how->ctx = &c;
+        select_scan(j->s, how);
+        struct cut cut = cut_list(c.hist, l->allow, NULL);
+        select_cut_range(&cut, c.shift, &how->lo, &how->hi);
+        if (!cut.empty) {
+            how->lo = how->lo < c.min ? c.min : how->lo;
+            how->hi = how->hi > c.max ? c.max : how->hi;
+        }
+    }
+}
+
+/* True if a list reaches its head's floor below its session's cut. */
+static bool closes(const struct cut *list, const struct cut *session)
+{
+    return list->bucket < session->bucket ||
+           (list->bucket == session->bucket && list->empty);
+}
+
+/* Keeps the undecided entries of a list for the sweeps to come. */
+static void keep_items(struct select *s, struct list_state *l,
+                       const struct gather *g)
+{
+    uint32_t at = __atomic_fetch_add(&s->n_items, g->n, __ATOMIC_RELAXED);
+    if (g->n > g->n_max || at > s->size.max_undecided ||
+        g->n > s->size.max_undecided - at) {
+        __atomic_store_n(&s->overflow, 1, __ATOMIC_RELAXED);
+        return;
+    }
+    memcpy(s->item + at, g->item, g->n * sizeof(*g->item));
+    l->first = at;
+    l->n_items = g->n;
+}
+
+/* Counts the undecided entries of an open list into the chunk's histogram, as
+ * many of them as the head may give. */
+static void count_open(const struct job *j, const struct scan *how,
+                       const struct gather *g)
+{
+    struct list_state *l = how->list;
+    struct gather c = {.hist = j->scratch->hist[0],
+                       .lo = how->lo,
+                       .min = j->chunk->min,
+                       .max = j->chunk->max,
+                       .shift = j->node->node.shift};
+    bool all = g->n <= l->allow;
+    if (!all)
+        c.hist = j->scratch->list_hist;
+    if (g->n <= g->n_max) {
+        for (uint32_t i = 0; i < g->n; i++)
+            count_item(&c, &g->item[i]);
+    } else {
+        struct scan again = *how;
+        again.take = count_item;
+        again.ctx = &c;
+        select_scan(j->s, &again);
+    }
+    j->chunk->min = c.min;
+    j->chunk->max = c.max;
+    j->chunk->left += g->n;
+    l->cut = (struct cut){N_BUCKETS, true};
+    if (!all)
+        l->cut = cut_list(c.hist, l->allow, j->scratch->hist[0]);
+}
+
+static void next_list(const struct job *j, uint32_t i_list)
+{
+    struct select *s = j->s;
+    const struct session_node *n = j->node;
+    struct list_state *l = &s->list[n->first_list + i_list];
+    struct gather g = {.item = j->scratch->item, .n_max = STAGED};
+    struct scan how = {.in = j->in,
+                       .list = l,
+                       .i_list = i_list,
+                       .lo = n->node.lo,
+                       .hi = n->node.hi,
+                       .take = stage_item,
+                       .ctx = &g};
+    bool closed = closes(&l->cut, &n->node.cut);
+    if (closed) {
+        how.lo = n->old_lo;
+        how.hi = n->old_hi;
+        select_cut_range(&l->cut, n->old_shift, &how.lo, &how.hi);
+    }
+    if (s->gathered) {
+        g.item = s->item + l->first;
+        g.n = settle_items(s, l, how.lo, how.hi);
+        g.n_max = g.n;
+    } else {
+        select_scan(s, &how);
+    }
+    l->done = closed || g.n == 0 || l->allow == 0;
+    if (closed && g.n <= g.n_max)
+        take_lowest(j, l, g.item, g.n);
+    else if (closed)
+        take_from_many(j, &how);
+    if (l->done)
+        return;
+    if (!s->gathered)
+        keep_items(s, l, &g);
+    if (s->sweep == SWEEP_NEXT)
+        count_open(j, &how, &g);
+}
+
+/* Adds a chunk's histogram to its session's; other chunks of the session may
+ * do so now. Sums of integers, so their order leaves no trace. */
+static void flush(const struct job *j)
+{
+    uint32_t *a = j->scratch->hist[0], *b = j->scratch->hist[1];
+    a[NO_BUCKET] = j->s->sweep == SWEEP_FIRST ? 0 : a[NO_BUCKET];
+    b[NO_BUCKET] = 0;
+    for (uint32_t i = 0; i < N_BUCKETS; i++) {
+        uint32_t n = a[i] + b[i];
+        if (n != 0)
+            __atomic_fetch_add(&j->node->hist[i], n, __ATOMIC_RELAXED);
+    }
+    memset(j->scratch->hist, 0, sizeof(j->scratch->hist));
+}
+
+void select_sweep_chunk(struct select *s, uint32_t i, struct scratch *scratch)
+{
+    struct chunk *c = &s->chunk[i];
+    struct session_node *n = &s->session[c->session];
+    struct job j = {s, scratch, c, n, &s->in->session[c->session]};
+    c->gone = c->left = c->max = 0;
+    c->min = UINT64_MAX;
+    if (n->node.done)
+        return;
+    for (uint32_t k = c->from; k < c->to; k++) {
+        struct list_state *l = &s->list[n->first_list + k];
+        uint32_t before = l->gone;
+        if (s->sweep == SWEEP_FIRST)
+            first_list(&j, k);
+        else if (!l->done)
+            next_list(&j, k);
+        c->gone += l->gone - before;
+    }
+    if (s->sweep == SWEEP_FIRST) {
+        c->min = 0;
+        c->max = UINT64_MAX;
+    }
+    if (c->left > 0)
+        flush(&j);
+}
