@@ -70,6 +70,7 @@ void pool_unref(struct pool *p, unit_id u); /* frees at the last one */
 uint32_t pool_refs(const struct pool *p, unit_id u);
 
 uint8_t *pool_data(const struct pool *p, unit_id u);
+/* The metadata of all units are one array: pool_meta(p, 0) + u. */
 struct kv_meta *pool_meta(const struct pool *p, unit_id u);
 
 struct pool_stats pool_stats(const struct pool *p);

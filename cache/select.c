@@ -5,7 +5,12 @@
 
 #include "cache/select_internal.h"
 
-enum { CUT_COST = N_BUCKETS / 4 /* of a session between sweeps, in entries */ };
+enum {
+    CUT_COST = N_BUCKETS / 4, /* of a session between sweeps, in entries */
+    /* A prime, or else lists of 32 units would show the same one each time. */
+    SAMPLE_RATE = 61,
+    SAMPLED_UNITS = 16 /* entries of a sample, times the rate, at least */
+};
 
 static uint32_t n_lists_of(const struct select_session *s)
 {
@@ -23,6 +28,8 @@ enum err select_new(struct select **out, const struct select_size *size)
     if (!s)
         return ERR_NOMEM;
     s->size = *size;
+    if (s->size.sample_rate == 0)
+        s->size.sample_rate = SAMPLE_RATE;
     size_t sessions = size->max_sessions, tenants = size->max_tenants,
            lists = size->max_lists;
     s->session = calloc(sessions + 1, sizeof(*s->session));
@@ -126,21 +133,23 @@ static void add_session(struct select *s, uint32_t i, uint32_t first_list)
         add_chunks(s, i);
 }
 
-static void start_node(struct select *s, struct node *n, uint64_t allow)
+static void start_node(const struct select *s, struct node *n, uint64_t allow)
 {
-    *n =
-        (struct node){.allow = allow,
-                      .hi = ((uint64_t)1 << (SCORE_KEY_BITS + s->age_bits)) - 1,
-                      .shift = KEY_SHIFT + s->age_bits,
-                      .min = UINT64_MAX};
+    *n = (struct node){.allow = allow,
+                       .hi = s->bound,
+                       .shift = select_shift(s->bound),
+                       .min = UINT64_MAX};
 }
 
-/* Sets the limits of a stage: what every node may give. */
-static void start_stage(struct select *s, enum stage stage)
+/* Sets the limits of a stage, or of a further round of it: what every node may
+ * give. */
+static void start_stage(struct select *s, enum stage stage, enum sweep sweep,
+                        uint64_t bound)
 {
     const struct select_input *in = s->in;
     s->stage = stage;
-    s->sweep = SWEEP_FIRST;
+    s->sweep = sweep;
+    s->bound = bound;
     s->next_chunk = 0;
     s->gathered = false;
     s->n_items = s->overflow = 0;
@@ -174,11 +183,22 @@ static bool has_work(const struct select *s)
     return false;
 }
 
+/* Guessing pays where the first sweep would cost much. */
+static bool is_large(const struct select *s)
+{
+    uint64_t held = 0, rate = s->size.sample_rate;
+    for (uint32_t i = 0; i < s->in->n_sessions; i++)
+        held += s->session[i].node.done ? 0 : s->session[i].held;
+    return held / rate >= SAMPLED_UNITS * rate;
+}
+
 /* Goes to the first stage from `stage` on that has something to do. */
 static void enter_stage(struct select *s, enum stage stage)
 {
     for (; stage < N_STAGES; stage++) {
-        start_stage(s, stage);
+        start_stage(s, stage, SWEEP_FIRST, s->c_max);
+        if (stage == STAGE_POOL && is_large(s))
+            s->sweep = SWEEP_SAMPLE;
         if (has_work(s))
             return;
     }
@@ -209,6 +229,7 @@ enum err select_begin(struct select *s, const struct select_input *in,
     s->age_bits = 1;
     while ((most_seen + 1) >> s->age_bits > 0)
         s->age_bits++;
+    s->c_max = ((uint64_t)1 << (SCORE_KEY_BITS + s->age_bits)) - 1;
     s->running = true;
     enter_stage(s, STAGE_SESSION_CAPS);
     return OK;
@@ -275,6 +296,11 @@ static void break_ties(struct select *s)
 static void end_sweep(struct select *s)
 {
     s->next_chunk = 0;
+    if (s->sweep == SWEEP_SAMPLE) {
+        uint64_t c = select_guess(s);
+        start_stage(s, STAGE_POOL, c < s->c_max ? SWEEP_LOW : SWEEP_FIRST, c);
+        return;
+    }
     if (s->sweep != SWEEP_FIRST && !s->gathered) {
         s->gathered = !s->overflow;
         s->n_items = s->overflow = 0;
@@ -287,7 +313,10 @@ static void end_sweep(struct select *s)
     break_ties(s);
     if (s->stage != STAGE_POOL)
         s->counts.capped = s->counts.gone;
-    enter_stage(s, s->stage + 1);
+    if (s->bound < s->c_max && s->counts.gone < s->in->k)
+        start_stage(s, s->stage, SWEEP_FIRST, s->c_max);
+    else
+        enter_stage(s, s->stage + 1);
 }
 
 /* ------------------------------------------------------------- the slices */
@@ -309,6 +338,8 @@ static uint64_t cost(const struct select *s, const struct chunk *c)
 {
     if (s->session[c->session].node.done)
         return 0;
+    if (s->sweep == SWEEP_SAMPLE)
+        return c->n_entries / s->size.sample_rate;
     return s->gathered ? c->left : c->n_entries;
 }
 

@@ -63,6 +63,8 @@ struct select_size {
     uint32_t max_lists;     /* of all sessions of one pass */
     uint32_t max_undecided; /* more cost more sweeps; 1/16 of all entries is
                              * plenty */
+    uint32_t sample_rate;   /* one unit of so many is looked at to guess where
+                             * the limit lies; 0: the usual 61 */
     int n_threads;          /* of the compute pool */
 };
 

@@ -99,8 +99,7 @@ static void set_range(struct node *n)
         return;
     n->lo = n->lo < n->min ? n->min : n->lo;
     n->hi = n->hi > n->max ? n->max : n->hi;
-    while ((n->hi - n->lo) >> n->shift >= N_BUCKETS)
-        n->shift++;
+    n->shift = select_shift(n->hi - n->lo);
 }
 
 /* A node that reaches its limit below its parent's cut, or may give nothing

@@ -100,9 +100,15 @@ struct scratch {
     struct item item[STAGED];
 };
 
-/* Why a sweep is made. */
+/* Why a sweep is made. A stage begins either with SWEEP_FIRST, or, where the
+ * pool is large, with a guess: SWEEP_SAMPLE and SWEEP_LOW, which looks at all
+ * entries but counts and gathers only those up to the guess. If fewer than k
+ * may go of these, all of them go, and the stage begins again with what is
+ * left: so a bad guess costs time, and nothing else. */
 enum sweep {
-    SWEEP_FIRST, /* counts keys; nothing is settled yet */
+    SWEEP_SAMPLE,
+    SWEEP_LOW,
+    SWEEP_FIRST, /* counts the keys of all; nothing is settled yet */
     SWEEP_NEXT,  /* settles what the last cut decided, counts the rest finer */
     SWEEP_LAST   /* settles; the rest are ties */
 };
@@ -128,11 +134,13 @@ struct select {
     enum sweep sweep;
     bool running; /* between begin and the outcome */
     uint32_t age_bits;
+    uint64_t c_max; /* highest c that there can be */
+    uint64_t bound; /* what this round of the stage looks at: c up to here */
 
     /* Undecided entries, list by list, once they fit. Written by many threads
      * with atomic operations during a sweep. */
     bool gathered;
-    uint32_t n_items;
+    uint32_t n_items; /* or of the sample */
     uint32_t overflow;
 };
 
@@ -172,6 +180,19 @@ static inline void select_mark(struct select *s, struct list_state *l,
     l->gone++;
     l->allow--;
 }
+
+/* Bits to shift by so that 0 to width fall into N_BUCKETS buckets. */
+static inline uint32_t select_shift(uint64_t width)
+{
+    uint32_t shift = 0;
+    while (width >> shift >= N_BUCKETS)
+        shift++;
+    return shift;
+}
+
+/* After SWEEP_SAMPLE: a c that about 1.1 k entries lie below, or c_max when
+ * the sample says nothing, or too many to gather. */
+uint64_t select_guess(struct select *s);
 
 /* After a sweep: adds up the chunks, finds all cuts, sets the next ranges.
  * True when no range holds two different c: what is undecided are ties. */

@@ -1,6 +1,7 @@
 #include "cache/select_internal.h"
 
-#include <assert.h>
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 enum { UNITS_AHEAD = 6 }; /* metadata is fetched this early */
@@ -9,6 +10,8 @@ enum { UNITS_AHEAD = 6 }; /* metadata is fetched this early */
 struct view {
     const struct select_input *in;
     const struct select_session *session;
+    const struct kv_meta *meta; /* of all units */
+    uint32_t len, n_units;      /* of the list */
     struct window window;
     int32_t t; /* clock + 1: ages are t - pos */
     double offset;
@@ -16,10 +19,13 @@ struct view {
 };
 
 static struct view view_of(const struct select *s,
-                           const struct select_session *session)
+                           const struct select_session *session, uint32_t len)
 {
     return (struct view){.in = s->in,
                          .session = session,
+                         .meta = pool_meta(s->in->pool, 0),
+                         .len = len,
+                         .n_units = len / KV_UNIT + (len % KV_UNIT != 0),
                          .window = select_window(s->in, session),
                          .t = (int32_t)session->n_seen + 1,
                          .age_bits = s->age_bits,
@@ -67,24 +73,27 @@ static uint32_t pinned(const struct select_session *s, const struct kv_meta *m)
     return mask;
 }
 
-/* Keys of the entries of unit i_unit; NO_KEY for those that can't go, are gone
- * or lie past the length. False when the whole unit can't go. */
-static bool unit_keys(const struct select *s, const struct view *v,
-                      const struct kv_list *l, uint32_t len, uint32_t i_unit,
-                      uint32_t *key)
+/* Metadata of unit i of a list; that of a later one is fetched ahead. */
+static const struct kv_meta *unit_meta(const struct view *v,
+                                       const struct kv_list *l, uint32_t i)
 {
-    const struct pool *p = s->in->pool;
-    if ((i_unit + UNITS_AHEAD) * KV_UNIT < len) {
-        const char *next =
-            (const char *)pool_meta(p, l->unit[i_unit + UNITS_AHEAD]);
-        __builtin_prefetch(next);
-        __builtin_prefetch(next + 64);
+    if (i + UNITS_AHEAD < v->n_units) {
+        const struct kv_meta *next = v->meta + l->unit[i + UNITS_AHEAD];
+        __builtin_prefetch(next->log_beta);
+        __builtin_prefetch(next->pos);
     }
-    unit_id u = l->unit[i_unit];
-    if (pool_refs(p, u) != 1)
+    return v->meta + l->unit[i];
+}
+
+/* Keys of the entries of unit i; NO_KEY for those that can't go, are gone or
+ * lie past the length. False when the whole unit can't go. */
+static bool unit_keys(const struct select *s, const struct view *v, unit_id u,
+                      uint32_t i, uint32_t *key)
+{
+    if (pool_refs(s->in->pool, u) != 1)
         return false;
-    const struct kv_meta *m = pool_meta(p, u);
-    uint32_t left = len - i_unit * KV_UNIT, out = s->gone[u];
+    const struct kv_meta *m = v->meta + u;
+    uint32_t left = v->len - i * KV_UNIT, out = s->gone[u];
     if (left < KV_UNIT)
         out |= UINT16_MAX & ~((1u << left) - 1);
     if (v->session->n_pins > 0)
@@ -98,6 +107,33 @@ static bool unit_keys(const struct select *s, const struct view *v,
     return true;
 }
 
+/* A limit that no score reaches from above if, computed in float32, it is
+ * above: three roundings of 2^-24 each, of numbers no larger than `last` and
+ * the offset where it matters, are within 2^-21 of both. */
+static float low_limit(const struct view *v, uint32_t last_key)
+{
+    uint32_t u = last_key ^ (last_key >> 31 ? 0x80000000u : UINT32_MAX);
+    float last;
+    memcpy(&last, &u, sizeof(last));
+    double slack = fabs((double)last) + 2 * fabs(v->offset);
+    return (float)((double)last + slack * 0x1p-21) + FLT_MIN;
+}
+
+/* True if an entry of the unit may be at `limit` or lower. A third of the
+ * work of the keys, and all there is to do for most units. */
+static bool may_be_low(const struct view *v, const struct kv_meta *m,
+                       float limit)
+{
+    int32_t n = 0;
+    const int32_t t = v->t;
+    const float offset = (float)v->offset;
+    for (int i = 0; i < KV_UNIT; i++) {
+        float f = (float)(t - m->pos[i]) * m->log_beta[i] + offset;
+        n |= !(f > limit); /* true for a NaN too */
+    }
+    return n != 0;
+}
+
 static uint64_t composite(const struct view *v, uint32_t key, int32_t pos)
 {
     uint64_t max = ((uint64_t)1 << v->age_bits) - 1;
@@ -105,30 +141,23 @@ static uint64_t composite(const struct view *v, uint32_t key, int32_t pos)
     return (uint64_t)key << v->age_bits | (max - (age < max ? age : max));
 }
 
-static uint32_t n_up_to(const uint32_t *key, uint32_t last)
-{
-    uint32_t n = 0;
-    for (int i = 0; i < KV_UNIT; i++)
-        n += key[i] <= last;
-    return n;
-}
-
 void select_scan(struct select *s, const struct scan *how)
 {
     const struct kv_list *kv = &how->in->table->list[how->i_list];
     struct list_state *l = how->list;
-    struct view v = view_of(s, how->in);
+    struct view v = view_of(s, how->in, l->len);
     uint32_t key[KV_UNIT];
     uint64_t end = how->hi + 1; /* never below lo */
     if (end == 0)
         return;
     uint64_t last = (end - 1) >> s->age_bits;
     last = last > SCORE_KEY_MAX ? SCORE_KEY_MAX : last;
-    for (uint32_t u = 0; u * KV_UNIT < l->len; u++) {
-        if (!unit_keys(s, &v, kv, l->len, u, key) ||
-            n_up_to(key, (uint32_t)last) == 0)
+    float limit = low_limit(&v, (uint32_t)last);
+    for (uint32_t u = 0; u < v.n_units; u++) {
+        const struct kv_meta *m = unit_meta(&v, kv, u);
+        if ((s->in->n_ahead <= 1 && !may_be_low(&v, m, limit)) ||
+            !unit_keys(s, &v, kv->unit[u], u, key))
             continue;
-        const struct kv_meta *m = pool_meta(s->in->pool, kv->unit[u]);
         for (uint32_t i = 0; i < KV_UNIT; i++) {
             if (key[i] > last)
                 continue;
@@ -158,10 +187,11 @@ static uint32_t count_keys(const struct job *j, const struct list_state *l,
                            uint32_t i_list, uint32_t *a, uint32_t *b)
 {
     const struct kv_list *kv = &j->in->table->list[i_list];
-    struct view v = view_of(j->s, j->in);
+    struct view v = view_of(j->s, j->in, l->len);
     uint32_t key[KV_UNIT], n = 0;
-    for (uint32_t u = 0; u * KV_UNIT < l->len; u++) {
-        if (!unit_keys(j->s, &v, kv, l->len, u, key))
+    for (uint32_t u = 0; u < v.n_units; u++) {
+        (void)unit_meta(&v, kv, u);
+        if (!unit_keys(j->s, &v, kv->unit[u], u, key))
             continue;
         for (int i = 0; i < KV_UNIT; i += 2) {
             a[key[i] >> KEY_SHIFT]++;
@@ -192,6 +222,12 @@ static void hold_back(const struct job *j, struct list_state *l,
     memset(h, 0, sizeof(j->scratch->list_hist));
 }
 
+static uint32_t room_of(const struct job *j, const struct list_state *l)
+{
+    uint32_t held = l->len - l->gone, floor = j->s->in->min_head;
+    return held > floor ? held - floor : 0;
+}
+
 static void first_list(const struct job *j, uint32_t i_list)
 {
     struct list_state *l = &j->s->list[j->node->first_list + i_list];
@@ -199,8 +235,7 @@ static void first_list(const struct job *j, uint32_t i_list)
     a[NO_BUCKET] = b[NO_BUCKET] = 0;
     uint32_t n = count_keys(j, l, i_list, a, b);
     n -= a[NO_BUCKET] + b[NO_BUCKET];
-    uint32_t held = l->len - l->gone, floor = j->s->in->min_head;
-    uint32_t room = held > floor ? held - floor : 0;
+    uint32_t room = room_of(j, l);
     l->allow = n < room ? n : room;
     l->cut = (struct cut){N_BUCKETS, true};
     l->done = n == 0;
@@ -252,14 +287,6 @@ static uint32_t settle_items(struct select *s, struct list_state *l,
     return n;
 }
 
-static uint32_t shift_for(uint64_t width)
-{
-    uint32_t shift = 0;
-    while (width >> shift >= N_BUCKETS)
-        shift++;
-    return shift;
-}
-
 /* Where `allow` is reached in a list's own histogram; cleared behind. If
  * `give` is no NULL, what may go is added there. */
 static struct cut cut_list(uint32_t *h, uint32_t allow, uint32_t *give)
@@ -297,7 +324,7 @@ static void take_lowest(const struct job *j, struct list_state *l,
             return;
         }
         uint64_t lo = g.lo = g.min, hi = g.max;
-        g.shift = shift_for(hi - lo);
+        g.shift = select_shift(hi - lo);
         for (uint32_t i = 0; i < n; i++)
             count_item(&g, &item[i]);
         struct cut cut = cut_list(g.hist, l->allow, NULL);
@@ -332,7 +359,7 @@ static void take_from_many(const struct job *j, struct scan *how)
         struct gather c = {.hist = j->scratch->list_hist,
                            .lo = how->lo,
                            .min = UINT64_MAX,
-                           .shift = shift_for(how->hi - how->lo)};
+                           .shift = select_shift(how->hi - how->lo)};
         how->take = count_item;
         how->ctx = &c;
         select_scan(j->s, how);
@@ -411,7 +438,7 @@ static void next_list(const struct job *j, uint32_t i_list)
                        .hi = n->node.hi,
                        .take = stage_item,
                        .ctx = &g};
-    bool closed = closes(&l->cut, &n->node.cut);
+    bool closed = s->sweep != SWEEP_LOW && closes(&l->cut, &n->node.cut);
     if (closed) {
         how.lo = n->old_lo;
         how.hi = n->old_hi;
@@ -433,8 +460,73 @@ static void next_list(const struct job *j, uint32_t i_list)
         return;
     if (!s->gathered)
         keep_items(s, l, &g);
-    if (s->sweep == SWEEP_NEXT)
+    if (s->sweep != SWEEP_LAST)
         count_open(j, &how, &g);
+}
+
+/* ------------------------------------------------------------- the sample */
+
+/* Stages the entries of every unit i with i = *skip (mod rate), counted on
+ * from list to list. */
+static void sample_list(const struct job *j, uint32_t i_list, uint32_t *skip,
+                        struct gather *g)
+{
+    const struct kv_list *kv = &j->in->table->list[i_list];
+    uint32_t len = j->s->list[j->node->first_list + i_list].len;
+    struct view v = view_of(j->s, j->in, len);
+    uint32_t key[KV_UNIT];
+    for (; *skip < v.n_units; *skip += j->s->size.sample_rate) {
+        unit_id u = kv->unit[*skip];
+        if (!unit_keys(j->s, &v, u, *skip, key))
+            continue;
+        const struct kv_meta *m = v.meta + u;
+        for (uint32_t i = 0; i < KV_UNIT; i++) {
+            if (key[i] == NO_KEY)
+                continue;
+            struct item e = {composite(&v, key[i], m->pos[i]), u, i};
+            stage_item(g, &e);
+        }
+    }
+    *skip -= v.n_units;
+}
+
+static void sample_chunk(const struct job *j, uint32_t i_chunk)
+{
+    struct gather g = {.item = j->scratch->item, .n_max = STAGED};
+    struct list_state none = {0};
+    uint32_t skip = i_chunk * 7 % j->s->size.sample_rate;
+    for (uint32_t k = j->chunk->from; k < j->chunk->to; k++)
+        sample_list(j, k, &skip, &g);
+    /* More than can be staged leave out the last lists: it is a guess. */
+    g.n = g.n < STAGED ? g.n : STAGED;
+    keep_items(j->s, &none, &g);
+}
+
+uint64_t select_guess(struct select *s)
+{
+    uint32_t n = s->n_items, *h = s->scratch->list_hist;
+    double share = (double)s->root.allow / s->size.sample_rate;
+    /* Entries of a unit are of like age, so the sample is worth less than its
+     * number says. */
+    double want = 1.1 * share + 4 * sqrt(share) + 16;
+    if (s->overflow || want >= n ||
+        want * s->size.sample_rate > 0.9 * s->size.max_undecided)
+        return s->c_max;
+    uint64_t lo = 0, hi = s->c_max;
+    uint32_t left = (uint32_t)want;
+    while (lo < hi && left > 0) {
+        struct gather g = {.hist = h, .lo = lo, .shift = select_shift(hi - lo)};
+        for (uint32_t i = 0; i < n; i++)
+            if (s->item[i].c >= lo && s->item[i].c <= hi)
+                count_item(&g, &s->item[i]);
+        uint32_t b = 0;
+        for (; h[b] < left; b++)
+            left -= h[b];
+        memset(h, 0, sizeof(s->scratch->list_hist));
+        struct cut cut = {b, false};
+        select_cut_range(&cut, g.shift, &lo, &hi);
+    }
+    return hi;
 }
 
 /* Adds a chunk's histogram to its session's; other chunks of the session may
@@ -461,9 +553,17 @@ void select_sweep_chunk(struct select *s, uint32_t i, struct scratch *scratch)
     c->min = UINT64_MAX;
     if (n->node.done)
         return;
+    if (s->sweep == SWEEP_SAMPLE) {
+        sample_chunk(&j, i);
+        return;
+    }
     for (uint32_t k = c->from; k < c->to; k++) {
         struct list_state *l = &s->list[n->first_list + k];
         uint32_t before = l->gone;
+        if (s->sweep == SWEEP_LOW) {
+            l->allow = room_of(&j, l);
+            l->done = l->len == 0;
+        }
         if (s->sweep == SWEEP_FIRST)
             first_list(&j, k);
         else if (!l->done)

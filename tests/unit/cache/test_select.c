@@ -353,7 +353,7 @@ static enum select_outcome run(struct select *s, struct workers *w,
 struct tools {
     struct workers *workers[POOLS];
     /* With room for all undecided entries, and with hardly any. */
-    struct select *roomy, *tight;
+    struct select *roomy, *tight, *guess; /* guess: from a dense sample */
 };
 
 static void new_tools(struct tools *t, uint32_t n_units)
@@ -367,6 +367,9 @@ static void new_tools(struct tools *t, uint32_t n_units)
     for (int i = 0; i < POOLS; i++)
         assert_int_equal(workers_new(&t->workers[i], i + 1, NULL), OK);
     assert_int_equal(select_new(&t->roomy, &size), OK);
+    size.sample_rate = 2;
+    assert_int_equal(select_new(&t->guess, &size), OK);
+    size.sample_rate = 0;
     size.max_undecided = 5;
     assert_int_equal(select_new(&t->tight, &size), OK);
 }
@@ -377,6 +380,7 @@ static void end_tools(struct tools *t)
         workers_free(t->workers[i]);
     select_free(t->roomy);
     select_free(t->tight);
+    select_free(t->guess);
 }
 
 /* Each state on one pool of threads, every tenth on all of them, whole and in
@@ -385,10 +389,11 @@ static void try_state(const struct tools *t, struct world *w, uint64_t i)
 {
     struct model m;
     model_run(&m, w);
-    for (uint64_t way = 0; way < 4u * POOLS; way++) {
-        struct select *s = way / POOLS % 2 ? t->tight : t->roomy;
-        uint64_t slice = way / POOLS / 2 ? 1 : UINT64_MAX;
-        if (i % 10 == 0 || way == i % (4u * POOLS))
+    struct select *const ways[] = {t->roomy, t->tight, t->guess};
+    for (uint64_t way = 0; way < 6u * POOLS; way++) {
+        struct select *s = ways[way / POOLS % 3];
+        uint64_t slice = way / POOLS / 3 ? 1 : UINT64_MAX;
+        if (i % 10 == 0 || way == i % (6u * POOLS))
             compare(s, run(s, t->workers[way % POOLS], &w->in, slice), &m, w);
     }
     free(m.e);
