@@ -1,12 +1,15 @@
 #include "cache/compact.h"
 
-#include <assert.h>
-#include <stdbool.h>
 #include <string.h>
 
-static bool goes(const struct kv_list *l, const uint16_t *gone, uint32_t i)
+/* Bits of the entries of unit u of a list that go. */
+static uint32_t mask_of(const struct table *t, const struct kv_list *l,
+                        const uint16_t *gone, uint32_t u)
 {
-    return gone[l->unit[i / KV_UNIT]] >> (i % KV_UNIT) & 1;
+    uint32_t mask = gone[l->unit[u]], left = l->len - u * KV_UNIT;
+    if (mask == 0 || pool_refs(t->pool, l->unit[u]) != 1)
+        return 0;
+    return left < KV_UNIT ? mask & ((1u << left) - 1) : mask;
 }
 
 /* Elements of a key lie KV_LANES apart: those of its neighbours in between. */
@@ -58,34 +61,22 @@ static void move_entry(const struct table *t, const struct kv_list *l,
     dm->rope_pos[dst] = sm->rope_pos[src];
 }
 
-/* Bits of entries past the length are masked off: they mean nothing. */
-static uint32_t count_gone(const struct table *t, const struct kv_list *l,
-                           const uint16_t *gone)
-{
-    uint32_t n = 0;
-    for (uint32_t u = 0; u * KV_UNIT < l->len; u++) {
-        uint32_t mask = gone[l->unit[u]], left = l->len - u * KV_UNIT;
-        if (left < KV_UNIT)
-            mask &= (1u << left) - 1;
-        assert(mask == 0 || pool_refs(t->pool, l->unit[u]) == 1);
-        n += (uint32_t)__builtin_popcount(mask);
-    }
-    return n;
-}
-
 uint32_t compact_move(struct table *t, uint32_t i_list, const uint16_t *gone)
 {
     struct kv_list *l = &t->list[i_list];
-    uint32_t n = count_gone(t, l, gone), len = l->len - n, src = len;
+    uint32_t n = 0;
+    for (uint32_t u = 0; u * KV_UNIT < l->len; u++)
+        n += (uint32_t)__builtin_popcount(mask_of(t, l, gone, u));
+    uint32_t len = l->len - n, src = len;
     for (uint32_t u = 0; n > 0 && u * KV_UNIT < len; u++) {
-        uint32_t mask = gone[l->unit[u]];
+        uint32_t mask = mask_of(t, l, gone, u);
         for (; mask != 0; mask &= mask - 1) {
             uint32_t dst = u * KV_UNIT + (uint32_t)__builtin_ctz(mask);
             if (dst >= len)
                 break;
             /* As many kept entries are at or above the new length as holes
              * are below it, so this ends inside the list. */
-            while (goes(l, gone, src))
+            while (mask_of(t, l, gone, src / KV_UNIT) >> (src % KV_UNIT) & 1)
                 src++;
             move_entry(t, l, dst, src++);
         }

@@ -19,9 +19,9 @@
 #include "cache/table.h"
 
 /* `gone` has one mask a unit, by unit id, bit e: the entry in slot e goes;
- * bits past the length mean nothing. Returns how many entries went. Only
- * units that are private to the table may have bits set (asserted). Sets the
- * length, and leaves n_units to compact_release(). */
+ * bits past the length mean nothing, and so do bits of units with more than one
+ * user, whose entries stay. Returns how many entries went. Sets the length,
+ * and leaves n_units to compact_release(). */
 uint32_t compact_move(struct table *t, uint32_t i_list, const uint16_t *gone);
 
 /* Returns the units past the length of a list to the pool, and how many. */

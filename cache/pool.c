@@ -99,9 +99,11 @@ static enum err map_arena(struct pool *p, struct errmsg *m)
     p->meta = (struct kv_meta *)(at + n * p->layout.data_bytes);
     p->refs = (uint32_t *)(p->meta + n);
     p->group = (struct group *)(p->refs + n);
-    /* Attention walks through scattered units: with small pages each one
-     * costs a TLB miss. Where huge pages are refused nothing is lost. */
-    (void)madvise(at, n * p->layout.data_bytes, MADV_HUGEPAGE);
+    /* Attention and ranking walk through scattered units: with small pages
+     * each one costs a TLB miss. Where huge pages are refused nothing is
+     * lost. */
+    (void)madvise(at, n * (p->layout.data_bytes + sizeof(struct kv_meta)),
+                  MADV_HUGEPAGE);
     return OK;
 }
 

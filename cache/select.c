@@ -39,11 +39,12 @@ enum err select_new(struct select **out, const struct select_size *size)
     s->item = calloc((size_t)size->max_undecided + 1, sizeof(*s->item));
     s->scratch = calloc((size_t)size->n_threads, sizeof(*s->scratch));
     s->gone = calloc((size_t)size->n_units + 1, sizeof(*s->gone));
+    s->own = calloc((size_t)size->n_units / 64 + 1, sizeof(*s->own));
     s->session_hist =
         calloc(sessions + 1, N_BUCKETS * sizeof(*s->session_hist));
     s->taken = calloc(tenants + 1, N_BUCKETS * sizeof(*s->taken));
     if (!s->session || !s->tenant || !s->list || !s->chunk || !s->item ||
-        !s->scratch || !s->gone || !s->session_hist || !s->taken) {
+        !s->scratch || !s->gone || !s->own || !s->session_hist || !s->taken) {
         select_free(s);
         return ERR_NOMEM;
     }
@@ -58,6 +59,7 @@ void select_free(struct select *s)
         return;
     free(s->taken);
     free(s->session_hist);
+    free(s->own);
     free(s->gone);
     free(s->scratch);
     free(s->item);
@@ -115,6 +117,17 @@ static void add_chunks(struct select *s, uint32_t i_session)
     }
 }
 
+/* Which units may lose entries is settled once: later sweeps must see what
+ * the first one saw. */
+static void note_own(struct select *s, const struct kv_list *l)
+{
+    for (uint32_t u = 0; u < l->n_units; u++) {
+        unit_id id = l->unit[u];
+        if (pool_refs(s->in->pool, id) == 1)
+            s->own[id / 64] |= (uint64_t)1 << (id % 64);
+    }
+}
+
 static void add_session(struct select *s, uint32_t i, uint32_t first_list)
 {
     const struct select_session *in = &s->in->session[i];
@@ -127,6 +140,8 @@ static void add_session(struct select *s, uint32_t i, uint32_t first_list)
         uint32_t len = in->table->list[k].len;
         s->list[first_list + k] = (struct list_state){.len = len};
         n->held += len;
+        if (!in->keep)
+            note_own(s, &in->table->list[k]);
     }
     n->tenant->held += n->held;
     if (!in->keep)
@@ -216,6 +231,7 @@ enum err select_begin(struct select *s, const struct select_input *in,
     s->counts = (struct select_counts){0};
     s->n_chunks = 0;
     memset(s->gone, 0, s->size.n_units * sizeof(*s->gone));
+    memset(s->own, 0, (s->size.n_units / 64 + 1) * sizeof(*s->own));
     for (uint32_t i = 0; i < in->n_tenants; i++)
         s->tenant[i] =
             (struct tenant_node){.taken = s->taken + (size_t)i * N_BUCKETS};

@@ -29,8 +29,10 @@
  * over the metadata in all but odd cases, linear in every case; no sort.
  *
  * The work can be done in slices. The result is that of one pass over the
- * state at select_begin(): between begin and the end lists may grow, but
- * entries must not move, go or become shared, and tables must live.
+ * state at select_begin(). Until the end lists may grow and be forked; a unit
+ * that gets a second user meanwhile is left alone by cache/compact.h. But no
+ * entry of a table in the pass may move or go, and no such table may end:
+ * whoever must do that begins again.
  *
  * Owns its scratch, allocated once. Threads: the engine thread calls; the
  * sweeps run on the compute pool, and the result is the same for any number

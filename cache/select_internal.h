@@ -123,6 +123,7 @@ struct select {
     struct item *item; /* [max_undecided] */
     struct scratch *scratch;
     uint16_t *gone;
+    uint64_t *own; /* a bit a unit: private to a list when the pass began */
     uint32_t *session_hist; /* [max_sessions][N_BUCKETS] */
     uint64_t *taken;        /* [max_tenants + 1][N_BUCKETS] */
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { UNITS_AHEAD = 6 }; /* metadata is fetched this early */
+enum { UNITS_AHEAD = 8 }; /* metadata is fetched this early */
 
 /* What the keys of a session's units depend on. */
 struct view {
@@ -90,7 +90,7 @@ static const struct kv_meta *unit_meta(const struct view *v,
 static bool unit_keys(const struct select *s, const struct view *v, unit_id u,
                       uint32_t i, uint32_t *key)
 {
-    if (pool_refs(s->in->pool, u) != 1)
+    if (!(s->own[u / 64] >> (u % 64) & 1))
         return false;
     const struct kv_meta *m = v->meta + u;
     uint32_t left = v->len - i * KV_UNIT, out = s->gone[u];
