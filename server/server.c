@@ -87,6 +87,10 @@ static enum err open_socket(struct server *s, struct errmsg *m)
     char port[16];
     snprintf(port, sizeof(port), "%u", s->o.port);
     int rc = getaddrinfo(s->o.host, port, &hints, &found);
+    /* A bare container has no hosts file; the name is loopback all the same
+     * (RFC 6761, 6.3). */
+    if (rc != 0 && strcmp(s->o.host, "localhost") == 0)
+        rc = getaddrinfo("127.0.0.1", port, &hints, &found);
     if (rc != 0)
         return err_set(m, ERR_IO, "cannot find the host \"%s\": %s", s->o.host,
                        gai_strerror(rc));
