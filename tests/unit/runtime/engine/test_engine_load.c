@@ -92,7 +92,9 @@ static void a_cancel_ends_a_request_in_every_state(void **state)
     toy_set_up(&b, 1024, one_runs);
     toy_prompt(p, 300, 1);
 
-    /* Prefilling, and one that waits, while a step is under way. */
+    /* Prefilling, and one that waits, while a step is under way. Held before
+     * they come: else both could be done before this thread runs again. */
+    atomic_store(&b.toy.is_held, true);
     struct gen *first = toy_ask(b.e, p, 300, 100);
     struct gen *second = toy_ask(b.e, p, 10, 100);
     toy_hold(&b.toy);
@@ -118,9 +120,12 @@ static void a_cancel_ends_a_request_in_every_state(void **state)
     /* Streaming, with text that nobody reads. */
     struct gen_request r = toy_request(p, 5, 400);
     r.params.ignore_eos = true;
+    /* Slow steps, so that it cannot end before it is held. */
+    atomic_store(&b.toy.delay_us, 5000);
     struct gen *g = toy_submit(b.e, &r);
     toy_wait(g, GEN_DECODE);
     toy_hold(&b.toy);
+    atomic_store(&b.toy.delay_us, 0);
     gen_cancel(g);
     steps = atomic_load(&b.toy.n_steps);
     atomic_store(&b.toy.is_held, false);
@@ -157,6 +162,7 @@ static void a_cancelled_prompt_is_cached_as_far_as_it_came(void **state)
     int32_t p[300];
     toy_set_up(&b, 1024, one_runs);
     toy_prompt(p, 300, 1);
+    atomic_store(&b.toy.is_held, true);
     struct gen *g = toy_ask(b.e, p, 300, 10);
     toy_hold(&b.toy);
     gen_cancel(g);
