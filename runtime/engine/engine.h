@@ -28,6 +28,7 @@
 #include "base/err.h"
 #include "base/kv_layout.h"
 #include "base/workers.h"
+#include "runtime/engine/forget.h"
 #include "runtime/model/model.h"
 #include "runtime/text/tokenizer.h"
 
@@ -51,6 +52,7 @@ struct engine_options {
     uint32_t max_step_rows;  /* tokens of one step */
     uint32_t step_target_us; /* a step with decodes in it aims to end by then */
     bool deterministic;      /* chunk sizes from constants, never a clock */
+    struct forget_options forget;
 };
 
 struct gen_bias {
@@ -82,6 +84,9 @@ struct gen_request {
     char *stop[GEN_STOPS_MAX]; /* malloc'ed, taken over; UTF-8, not empty */
     size_t stop_len[GEN_STOPS_MAX];
     uint32_t n_stops;
+    struct forget_rules forget; /* the server's, but for what was asked */
+    struct forget_span *pin; /* malloc'ed, taken over; ascending, disjoint */
+    uint32_t n_pins;
     /* Called from the engine thread after anything about the request has
      * changed (text arrived, it ended); also spuriously. Must return at once,
      * must not call engine or gen functions that wait, nor gen_release().
@@ -116,9 +121,11 @@ struct gen_status {
     uint32_t prompt_tokens;
     uint32_t cached_tokens;     /* of the prompt, not computed again */
     uint32_t completion_tokens; /* end-of-turn token included */
-    /* The kv object of a response (interface.md). Nothing is evicted yet:
-     * retained equals full. */
+    /* The kv object of a response (interface.md): retained + evicted = full;
+     * merged ones are among the evicted. */
+    enum forget_policy policy;
     uint64_t logical_tokens, retained_entries, full_entries;
+    uint64_t evicted_entries, merged_entries;
     uint64_t kv_bytes;
     /* Microseconds since submission; 0 while it has not happened. */
     uint64_t admitted_us, first_token_us, done_us;
@@ -182,6 +189,14 @@ struct engine_histogram {
     double sum;
 };
 
+/* Why entries were evicted. */
+enum engine_cause {
+    ENGINE_PRESSURE,  /* the pool ran short */
+    ENGINE_CAP,       /* the session is above its own cap */
+    ENGINE_ADMISSION, /* a prompt is larger than its share */
+    ENGINE_N_CAUSES
+};
+
 /* A copy, consistent in itself. Tokens are counted as they are computed. */
 struct engine_stats {
     uint32_t running, waiting;
@@ -196,8 +211,12 @@ struct engine_stats {
     uint64_t budget_bytes, live_bytes, prefix_bytes, reserved_bytes, free_bytes;
     uint64_t entries_logical, entries_retained;
     uint64_t sessions_live, sessions_at_rest;
+    uint64_t evicted[ENGINE_N_CAUSES]; /* entries */
+    uint64_t merged;                   /* of these, live on in another */
+    double evicted_below; /* effective score that decided the last pass */
     struct engine_histogram first_token_seconds, inter_token_seconds,
-        request_seconds, queue_seconds, step_seconds;
+        request_seconds, queue_seconds, step_seconds, evict_seconds,
+        merge_seconds, retained_share; /* of sessions at request end */
 };
 
 void engine_stats(struct engine *e, struct engine_stats *out);

@@ -9,6 +9,7 @@ void gen_request_fini(struct gen_request *r)
 {
     free(r->tokens);
     free(r->bias);
+    free(r->pin);
     for (uint32_t i = 0; i < GEN_STOPS_MAX; i++)
         free(r->stop[i]);
     memset(r, 0, sizeof(*r));

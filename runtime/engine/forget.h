@@ -1,0 +1,60 @@
+/* forget.h - the rules by which a session forgets: what a server is started
+ * with, and what one request may ask for instead.
+ *
+ * Two questions are kept apart (docs/design, algorithms 2.1): a ranking says
+ * who leaves, a fate what becomes of it.
+ *
+ * Threads: plain data.
+ */
+#ifndef RUNTIME_ENGINE_FORGET_H
+#define RUNTIME_ENGINE_FORGET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Who leaves when memory is short. */
+enum forget_policy {
+    FORGET_EXACT,       /* nobody: wait, or be refused */
+    FORGET_DBTRIMKV,    /* learned retention, one ranking over everything */
+    FORGET_TRIMKV,      /* the same gates, equal shares for all heads */
+    FORGET_STREAMINGLLM /* the oldest, but for the sinks */
+};
+
+/* What happens to a prompt that is larger than its share. */
+enum forget_ranking {
+    FORGET_RANK_POLICY,   /* as the policy ranks */
+    FORGET_RANK_RETENTION /* by learned retention */
+};
+
+enum forget_fate { FORGET_DROP };
+
+struct forget_admission {
+    bool off; /* "none": a prompt is never cut; it waits for room */
+    enum forget_ranking ranking;
+    enum forget_fate fate;
+};
+
+/* Of one session. Two sessions may share a beginning that has lost entries
+ * only when these are equal. */
+struct forget_rules {
+    enum forget_policy policy;
+    struct forget_admission admission;
+    uint32_t session_tokens; /* cap: entries per list on average; 0: none */
+};
+
+/* Of the server. */
+struct forget_options {
+    struct forget_rules rules; /* of requests that say nothing */
+    uint32_t min_head;         /* entries that every list keeps at least */
+    uint32_t n_sinks;          /* first and */
+    uint32_t n_recent;         /* newest positions that never leave */
+    double idle_decay;         /* docs/design, algorithms 1.3 */
+    bool unbounded_context;    /* re-position instead of ending */
+};
+
+/* Token positions of the prompt that are never evicted. */
+struct forget_span {
+    uint32_t from, to; /* `to` is the first outside */
+};
+
+#endif
