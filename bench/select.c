@@ -74,7 +74,7 @@ static void new_world(struct world *w, uint32_t n_sessions, uint32_t mean,
         /* Token by token, as sessions that answer side by side grow. */
         for (uint32_t t = 0; t < n; t += KV_UNIT)
             (void)table_append(w->table[i], n - t < KV_UNIT ? n - t : KV_UNIT,
-                               (int32_t)t);
+                               (int32_t)t, (int32_t)t);
         for (uint32_t l = 0; l < LISTS; l++)
             for (uint32_t k = 0; k < n; k++)
                 pool_meta(w->pool, w->table[i]->list[l].unit[k / KV_UNIT])

@@ -247,9 +247,10 @@ static struct table *new_table(const struct bench *b, uint32_t n_tokens)
 static bool grow(const struct bench *b, struct table *t, uint32_t n)
 {
     uint64_t need = table_units_needed(t, n);
+    int32_t pos = (int32_t)t->list[0].len;
     if (pool_reserve(b->pool, (uint32_t)need) != OK)
         return false;
-    return table_append(t, n, (int32_t)t->list[0].len) == need;
+    return table_append(t, n, pos, pos) == need;
 }
 
 /* Depth without computing: entries of zeros, written so that their memory is

@@ -97,7 +97,7 @@ static void copy_tail(struct table *t, struct kv_list *l)
 }
 
 static void append_entries(struct table *t, struct kv_list *l, uint32_t n,
-                           int32_t pos)
+                           int32_t pos, int32_t rope_pos)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = l->len % KV_UNIT;
@@ -109,12 +109,13 @@ static void append_entries(struct table *t, struct kv_list *l, uint32_t n,
         struct kv_meta *meta = pool_meta(t->pool, l->unit[l->n_units - 1]);
         meta->log_beta[slot] = 0.0f;
         meta->pos[slot] = pos + (int32_t)i;
-        meta->rope_pos[slot] = pos + (int32_t)i;
+        meta->rope_pos[slot] = rope_pos + (int32_t)i;
         l->len++;
     }
 }
 
-uint64_t table_append(struct table *t, uint32_t n, int32_t pos)
+uint64_t table_append(struct table *t, uint32_t n, int32_t pos,
+                      int32_t rope_pos)
 {
     uint32_t before = pool_stats(t->pool).reserved;
     if (n == 0)
@@ -124,7 +125,7 @@ uint64_t table_append(struct table *t, uint32_t n, int32_t pos)
         assert(n <= t->max_units * (uint64_t)KV_UNIT - l->len);
         if (must_copy_tail(t, l))
             copy_tail(t, l);
-        append_entries(t, l, n, pos);
+        append_entries(t, l, n, pos, rope_pos);
     }
     return before - pool_stats(t->pool).reserved;
 }

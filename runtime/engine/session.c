@@ -264,7 +264,8 @@ void session_append(struct sessions *ss, struct session *s, uint32_t n)
 {
     assert(s->is_running && n > 0 && n <= s->n_known - s->n_stored);
     unmark_shared_tails(ss, s);
-    uint64_t taken = table_append(s->table, n, (int32_t)s->n_stored);
+    uint64_t taken =
+        table_append(s->table, n, (int32_t)s->n_stored, (int32_t)s->n_stored);
     mark_new_units(ss, s, n);
     assert(taken <= s->reserved);
     s->reserved -= (uint32_t)taken;

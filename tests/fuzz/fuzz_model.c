@@ -24,7 +24,7 @@ static void step(struct model *m, struct table *t, uint32_t n, float *logits)
         tokens[i] = (int32_t)(i * 5 % n_vocab);
     if (pool_reserve(t->pool, (uint32_t)table_units_needed(t, n)) != OK)
         abort();
-    table_append(t, n, (int32_t)t->list[0].len);
+    table_append(t, n, (int32_t)t->list[0].len, (int32_t)t->list[0].len);
     model_step(m, &b);
 }
 

@@ -136,7 +136,7 @@ static struct table *new_table(struct pool *p, uint32_t n)
     struct table *t = NULL;
     assert_int_equal(table_new(&t, p, LAYERS, HEADS, TOKENS), OK);
     assert_int_equal(pool_reserve(p, (uint32_t)table_units_needed(t, n)), OK);
-    (void)table_append(t, n, 0);
+    (void)table_append(t, n, 0, 0);
     return t;
 }
 

@@ -109,7 +109,7 @@ static uint64_t add_table(struct world *w, uint32_t i, uint32_t n_seen,
     assert_int_equal(table_new(&t, w->pool, layers, heads, n_seen), OK);
     uint32_t need = (uint32_t)table_units_needed(t, n_seen);
     assert_int_equal(pool_reserve(w->pool, need), OK);
-    (void)table_append(t, n_seen, 0);
+    (void)table_append(t, n_seen, 0, 0);
     for (uint32_t k = 0; k < layers * heads; k++)
         fill_list(w, t, k, n_seen, r);
     for (uint32_t k = 0; k < layers * heads; k++)
@@ -470,7 +470,7 @@ static void what_is_appended_between_slices_does_not_count(void **state)
             if (most < b->max_units * KV_UNIT) {
                 uint32_t need = (uint32_t)table_units_needed(b, 1);
                 assert_int_equal(pool_reserve(p, need), OK);
-                assert_int_equal(table_append(b, 1, 99), need);
+                assert_int_equal(table_append(b, 1, 99, 99), need);
             }
             o = select_step(s, t.workers[i % POOLS], 1);
         }

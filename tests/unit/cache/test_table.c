@@ -49,11 +49,18 @@ static int32_t pos_of(const struct table *t, uint32_t list, uint32_t i)
     return pool_meta(t->pool, u)->pos[i % KV_UNIT];
 }
 
+static int32_t rope_pos_of(const struct table *t, uint32_t list, uint32_t i)
+{
+    unit_id u = t->list[list].unit[i / KV_UNIT];
+    return pool_meta(t->pool, u)->rope_pos[i % KV_UNIT];
+}
+
 static void append(struct table *t, uint32_t n)
 {
     uint64_t need = table_units_needed(t, n);
     assert_int_equal(pool_reserve(t->pool, (uint32_t)need), OK);
-    assert_int_equal(table_append(t, n, (int32_t)t->list[0].len), need);
+    int32_t pos = (int32_t)t->list[0].len;
+    assert_int_equal(table_append(t, n, pos, pos), need);
     assert_int_equal(pool_stats(t->pool).reserved, 0);
 }
 
@@ -122,7 +129,7 @@ static void a_reservation_left_over_is_the_callers(void **state)
     uint64_t need = table_units_needed(a, 1) + table_units_needed(b, 1);
     assert_int_equal(need, 2 * LISTS);
     assert_int_equal(pool_reserve(p, (uint32_t)need), OK);
-    uint64_t took = table_append(a, 1, 8) + table_append(b, 1, 8);
+    uint64_t took = table_append(a, 1, 8, 8) + table_append(b, 1, 8, 8);
     assert_int_equal(took, LISTS);
     pool_unreserve(p, (uint32_t)(need - took));
     table_free(a);
@@ -148,6 +155,7 @@ static void check(const struct plain *x)
         for (uint32_t i = 0; i < x->len; i++) {
             assert_true(*entry(x->t, l, i) == x->value[l][i]);
             assert_int_equal(pos_of(x->t, l, i), i);
+            assert_int_equal(rope_pos_of(x->t, l, i), i + 7);
         }
     }
 }
@@ -178,7 +186,8 @@ static void grow(struct plain *x, struct pool *p, uint64_t *seed)
         assert_true(need > s.n_units - s.used);
         return;
     }
-    assert_int_equal(table_append(x->t, n, (int32_t)x->len), need);
+    assert_int_equal(
+        table_append(x->t, n, (int32_t)x->len, (int32_t)x->len + 7), need);
     for (uint32_t l = 0; l < LISTS; l++)
         for (uint32_t i = x->len; i < x->len + n; i++) {
             x->value[l][i] = (float)rand_below(seed, 1u << 24);

@@ -188,7 +188,8 @@ static inline void rig_grow(const struct rig *r, struct table *t, uint32_t n)
 {
     uint64_t need = table_units_needed(t, n);
     assert_int_equal(pool_reserve(r->pool, (uint32_t)need), OK);
-    uint64_t took = table_append(t, n, (int32_t)t->list[0].len);
+    int32_t pos = (int32_t)t->list[0].len;
+    uint64_t took = table_append(t, n, pos, pos);
     assert_int_equal(took, need);
 }
 
