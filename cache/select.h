@@ -74,8 +74,15 @@ struct select_span {
     int32_t from, to; /* positions, `to` is the first outside */
 };
 
+/* What ranks the entries of one session. */
+enum select_rank {
+    SELECT_RETENTION, /* score.h with the stored log_beta */
+    SELECT_RECENCY    /* the same with log_beta -1 for all: score = -age */
+};
+
 struct select_session {
     const struct table *table;
+    enum select_rank rank;
     const struct select_span *pin; /* never go */
     uint32_t n_pins;
     uint32_t tenant; /* index into the pass's tenants */
@@ -83,6 +90,8 @@ struct select_session {
     bool keep;       /* nothing of it may go: exact, or read by a step now */
     double offset;   /* score_offset() */
     double cap_offset; /* the same without the idle part */
+    uint32_t min_head; /* entries that each list keeps at least; 0: min_head of
+                          the pass, which counts where it is more, too */
     uint64_t floor;    /* entries over all lists that it keeps at least */
     uint64_t cap;      /* entries over all lists; UINT64_MAX: none */
 };
@@ -97,7 +106,7 @@ struct select_input {
     const struct select_tenant *tenant;
     uint32_t n_sessions, n_tenants;
     uint64_t k;
-    uint32_t min_head; /* entries that a list keeps at least */
+    uint32_t min_head; /* entries that every list keeps at least */
     uint32_t n_sinks, n_recent;
     uint32_t n_ahead; /* look-ahead of the score, 1: none */
 };

@@ -15,23 +15,39 @@ struct view {
     struct window window;
     int32_t t; /* clock + 1: ages are t - pos */
     double offset;
+    const float *log_beta; /* [KV_UNIT] in place of the stored ones, or NULL */
     uint32_t age_bits;
 };
+
+static const float RECENCY[KV_UNIT] = {-1, -1, -1, -1, -1, -1, -1, -1,
+                                       -1, -1, -1, -1, -1, -1, -1, -1};
 
 static struct view view_of(const struct select *s,
                            const struct select_session *session, uint32_t len)
 {
-    return (struct view){.in = s->in,
-                         .session = session,
-                         .meta = pool_meta(s->in->pool, 0),
-                         .len = len,
-                         .n_units = len / KV_UNIT + (len % KV_UNIT != 0),
-                         .window = select_window(s->in, session),
-                         .t = (int32_t)session->n_seen + 1,
-                         .age_bits = s->age_bits,
-                         .offset = s->stage == STAGE_POOL
-                                       ? session->offset
-                                       : session->cap_offset};
+    return (struct view){
+        .in = s->in,
+        .session = session,
+        .meta = pool_meta(s->in->pool, 0),
+        .len = len,
+        .n_units = len / KV_UNIT + (len % KV_UNIT != 0),
+        .window = select_window(s->in, session),
+        .t = (int32_t)session->n_seen + 1,
+        .age_bits = s->age_bits,
+        .log_beta = session->rank == SELECT_RECENCY ? RECENCY : NULL,
+        .offset =
+            s->stage == STAGE_POOL ? session->offset : session->cap_offset};
+}
+
+static const float *log_beta_of(const struct view *v, const struct kv_meta *m)
+{
+    return v->log_beta ? v->log_beta : m->log_beta;
+}
+
+/* Look-ahead would not change the order by age. */
+static bool is_plain(const struct view *v)
+{
+    return v->in->n_ahead <= 1 || v->log_beta;
 }
 
 /* Without branches, so that compilers make vector instructions of it. */
@@ -39,10 +55,11 @@ static void plain_keys(const struct view *v, const struct kv_meta *m,
                        uint32_t *restrict key)
 {
     float f[KV_UNIT];
+    const float *log_beta = log_beta_of(v, m);
     const int32_t t = v->t, from = v->window.from, to = v->window.to;
     const double offset = v->offset;
     for (int i = 0; i < KV_UNIT; i++) {
-        double score = (double)(t - m->pos[i]) * (double)m->log_beta[i];
+        double score = (double)(t - m->pos[i]) * (double)log_beta[i];
         f[i] = score_effective(score, offset);
     }
     for (int i = 0; i < KV_UNIT; i++) {
@@ -98,7 +115,7 @@ static bool unit_keys(const struct select *s, const struct view *v, unit_id u,
         out |= UINT16_MAX & ~((1u << left) - 1);
     if (v->session->n_pins > 0)
         out |= pinned(v->session, m);
-    if (v->in->n_ahead <= 1)
+    if (is_plain(v))
         plain_keys(v, m, key);
     else
         ahead_keys(v, m, key);
@@ -125,10 +142,11 @@ static bool may_be_low(const struct view *v, const struct kv_meta *m,
                        float limit)
 {
     int32_t n = 0;
+    const float *log_beta = log_beta_of(v, m);
     const int32_t t = v->t;
     const float offset = (float)v->offset;
     for (int i = 0; i < KV_UNIT; i++) {
-        float f = (float)(t - m->pos[i]) * m->log_beta[i] + offset;
+        float f = (float)(t - m->pos[i]) * log_beta[i] + offset;
         n |= !(f > limit); /* true for a NaN too */
     }
     return n != 0;
@@ -155,7 +173,7 @@ void select_scan(struct select *s, const struct scan *how)
     float limit = low_limit(&v, (uint32_t)last);
     for (uint32_t u = 0; u < v.n_units; u++) {
         const struct kv_meta *m = unit_meta(&v, kv, u);
-        if ((s->in->n_ahead <= 1 && !may_be_low(&v, m, limit)) ||
+        if ((is_plain(&v) && !may_be_low(&v, m, limit)) ||
             !unit_keys(s, &v, kv->unit[u], u, key))
             continue;
         for (uint32_t i = 0; i < KV_UNIT; i++) {
@@ -225,6 +243,7 @@ static void hold_back(const struct job *j, struct list_state *l,
 static uint32_t room_of(const struct job *j, const struct list_state *l)
 {
     uint32_t held = l->len - l->gone, floor = j->s->in->min_head;
+    floor = j->in->min_head > floor ? j->in->min_head : floor;
     return held > floor ? held - floor : 0;
 }
 

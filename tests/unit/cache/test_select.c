@@ -156,6 +156,8 @@ static void new_world(struct world *w, struct pool *p, uint32_t tokens_max,
         s->tenant = (uint32_t)rng_below(r, w->in.n_tenants);
         s->n_seen = n_seen + (chance(r, 10) ? 3 : 0);
         s->keep = chance(r, 7);
+        s->rank = chance(r, 15) ? SELECT_RECENCY : SELECT_RETENTION;
+        s->min_head = chance(r, 20) ? (uint32_t)rng_below(r, 20) : 0;
         double weight = plain ? 1 : weights[rng_below(r, 7)];
         uint64_t idle = plain ? 0 : rng_below(r, 5) * 1000;
         s->offset = log(weight) - 0.05 * (double)idle / 1000;
@@ -263,7 +265,8 @@ static void model_rank(struct model *m, const struct world *w, bool idle)
     for (uint32_t i = 0; i < m->n; i++) {
         struct entry *e = &m->e[i];
         const struct select_session *s = &w->session[e->session];
-        double score = w->in.n_ahead > 1
+        double score = s->rank == SELECT_RECENCY ? -(double)e->age
+                       : w->in.n_ahead > 1
                            ? score_of(e->age, e->lambda, w->in.n_ahead)
                            : (double)e->age * (double)e->lambda;
         e->effective = (float)(score + (idle ? s->offset : s->cap_offset));
@@ -282,6 +285,7 @@ static void model_take(struct model *m, const struct world *w, enum why why)
         const struct select_tenant *t = &w->tenant[s->tenant];
         if (e->fixed || e->gone ||
             m->head[e->session][e->list] <= w->in.min_head ||
+            m->head[e->session][e->list] <= s->min_head ||
             m->session[e->session] <= s->floor ||
             m->tenant[s->tenant] <= t->floor)
             continue;
