@@ -104,8 +104,10 @@ static void *run(void *user)
     struct engine *e = user;
     while (engine_take_in(e)) {
         engine_purge_cancelled(e);
+        engine_do_flush(e);
         engine_admit(e);
         show(e);
+        engine_tell_flushed(e);
         if (e->n_running > 0) {
             engine_step(e);
             show(e);
@@ -113,6 +115,7 @@ static void *run(void *user)
     }
     engine_end_all(e, GEN_FINISH_SHUTDOWN);
     show(e);
+    engine_tell_flushed(e);
     /* Where the host has no memory for the last words the end must do. */
     while (e->changed) {
         for (struct gen *g = e->changed; g; g = g->next_changed)

@@ -85,7 +85,7 @@ struct gen_request {
     size_t stop_len[GEN_STOPS_MAX];
     uint32_t n_stops;
     struct forget_rules forget; /* the server's, but for what was asked */
-    struct forget_span *pin; /* malloc'ed, taken over; ascending, disjoint */
+    struct forget_span *pin;    /* malloc'ed, taken over; ascending, disjoint */
     uint32_t n_pins;
     /* Called from the engine thread after anything about the request has
      * changed (text arrived, it ended); also spuriously. Must return at once,
@@ -147,6 +147,14 @@ bool engine_is_idle(const struct engine *e);
 /* Ends every request that is left with GEN_FINISH_SHUTDOWN, stops the thread
  * and frees the engine. All gens stay readable until released. */
 void engine_free(struct engine *e);
+
+/* Drops every session at rest; running ones stay, and lose nothing. done() is
+ * called once from the engine's thread, when the room is free and the
+ * statistics say so, or when the engine ends; it must return at once, and must
+ * not call engine functions that wait. ERR_NOMEM: it is never called. Any
+ * thread; never waits. */
+MUST_CHECK enum err engine_flush(struct engine *e, void (*done)(void *user),
+                                 void *user);
 
 /* Hands a request over. On OK *out is the caller's to gen_release(), and
  * r's memory belongs to the engine. On error r's memory is still the

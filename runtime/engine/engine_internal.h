@@ -2,6 +2,7 @@
  *
  *   engine.c   life, the thread's loop, statistics
  *   submit.c   the one door from other threads: checks, limits, the inbox
+ *   flush.c    sessions at rest, dropped on request
  *   admit.c    from the queue to a running session; ends of all kinds
  *   step.c     one step: plan, batch, model, tokens, text
  *
@@ -60,6 +61,7 @@ struct engine {
     uint32_t n_queued;          /* as of the last publish, like the next two */
     uint32_t open_slots;
     uint64_t open_units;
+    struct flush *flushes; /* asked for */
     bool is_woken, is_draining, is_stopping;
     uint64_t refused_queue, refused_kv, refused_context, refused_draining;
     struct engine_stats published;
@@ -73,6 +75,7 @@ struct engine {
     struct gen **running; /* [max_running], in order of admission */
     uint32_t n_running;
     struct gen *changed;       /* to be delivered */
+    struct flush *flushing;    /* taken in; their callers are to be told */
     struct engine_load taken;  /* of pending: to be taken off at publish */
     struct engine_stats stats; /* counters and histograms */
     struct rng rng;            /* seeds of requests without one */
@@ -108,6 +111,11 @@ void engine_wake(struct engine *e);
 /* submit.c, engine thread: waits until there is something to do, moves what
  * was submitted to the queue. False: the engine is to stop. */
 bool engine_take_in(struct engine *e);
+
+/* flush.c, engine thread: does what was asked for; tells those who asked,
+ * once it is published. */
+void engine_do_flush(struct engine *e);
+void engine_tell_flushed(struct engine *e);
 
 /* admit.c */
 void engine_admit(struct engine *e);

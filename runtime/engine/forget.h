@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/err.h"
+
 /* Who leaves when memory is short. */
 enum forget_policy {
     FORGET_EXACT,       /* nobody: wait, or be refused */
@@ -56,5 +58,34 @@ struct forget_options {
 struct forget_span {
     uint32_t from, to; /* `to` is the first outside */
 };
+
+/* "exact", "dbtrimkv", ...; constant memory. */
+const char *forget_policy_name(enum forget_policy p);
+
+/* The policy of that name; "none" is another word for exact. ERR_UNSUPPORTED:
+ * one of the design that is not built; ERR_INVAL: nobody's name. The sentence
+ * names those that are. On error *out is as it was. */
+MUST_CHECK enum err forget_policy_find(enum forget_policy *out,
+                                       const char *name, struct errmsg *m);
+
+/* "RANKING+FATE" or "none". `policy` is that of the same rules: its own name
+ * as a ranking, and only its own, is FORGET_RANK_POLICY ("dbtrimkv" is always
+ * the ranking by retention). Errors as above. */
+MUST_CHECK enum err forget_admission_find(struct forget_admission *out,
+                                          const char *text,
+                                          enum forget_policy policy,
+                                          struct errmsg *m);
+
+enum { FORGET_ADMISSION_MAX = 32 };
+/* The text that forget_admission_find() reads as these rules' admission. */
+void forget_admission_name(char out[FORGET_ADMISSION_MAX],
+                           const struct forget_rules *r);
+
+/* Can these rules only be kept with retention gates? */
+bool forget_policy_needs_gates(enum forget_policy p);
+bool forget_needs_gates(const struct forget_rules *r);
+
+/* What a server does that was told nothing. */
+struct forget_rules forget_default_rules(bool has_gates);
 
 #endif

@@ -21,7 +21,7 @@ static const double REQUEST[] = {
  * server has this metric, nor the next. */
 static const double EVICT[] = {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005,
                                0.01,   0.02,   0.05,   0.1,   0.2,   0.5};
-static const double SHARE[] = {0.05, 0.1, 0.2, 0.3, 0.4, 0.5,
+static const double SHARE[] = {0.05, 0.1, 0.2, 0.3, 0.4,  0.5,
                                0.6,  0.7, 0.8, 0.9, 0.95, 0.999};
 
 #define BOUNDS(h, a) set_bounds(h, a, sizeof(a) / sizeof((a)[0]))

@@ -221,6 +221,8 @@ bool engine_take_in(struct engine *e)
     /* They stay counted at the door until it is published what became of
      * them. */
     e->taken = e->pending;
+    e->flushing = e->flushes;
+    e->flushes = NULL;
     e->is_woken = false;
     bool goes_on = !e->is_stopping;
     pthread_mutex_unlock(&e->mu);
