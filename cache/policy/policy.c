@@ -7,8 +7,21 @@
 #include "cache/policy/policy_internal.h"
 
 static const struct policy *const TABLE[] = {
-    &policy_dbtrimkv, &policy_trimkv, &policy_streamingllm,
-    &policy_keydiff,  &policy_knorm,  &policy_random,
+    &policy_dbtrimkv,
+    &policy_trimkv,
+    &policy_selkv_window,
+    &policy_snapkv,
+    &policy_adakv,
+    &policy_pyramidkv,
+    &policy_h2o,
+    &policy_tova,
+    &policy_rkv,
+    &policy_streamingllm,
+    &policy_keydiff,
+    &policy_knorm,
+    &policy_expected_attention,
+    &policy_random,
+    &policy_fastv,
 };
 
 enum { N_POLICIES = sizeof(TABLE) / sizeof(TABLE[0]) };
@@ -28,7 +41,9 @@ const struct policy *policy_find(const char *name)
 
 const char *policy_names(void)
 {
-    return "dbtrimkv, trimkv, streamingllm, keydiff, knorm, random";
+    return "dbtrimkv, trimkv, selkv-window, snapkv, adakv, pyramidkv, h2o, "
+           "tova, r-kv, streamingllm, keydiff, knorm, expected-attention, "
+           "random, fastv";
 }
 
 static const char *name_of_need(uint32_t need)

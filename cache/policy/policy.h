@@ -96,21 +96,32 @@ enum policy_pooling {
 
 /* The defaults of a policy are in its table row; copy and change. */
 struct policy_params {
-    uint32_t n_entries;         /* B: entries a head, on average; at least 1 */
-    uint32_t n_sinks, n_recent; /* positions that always stay */
-    uint32_t min_head; /* entries that POLICY_OVER_SEQUENCE leaves a head */
+    /* B: entries a head, on average over the sequence; at least 1. */
+    uint32_t n_entries;
+    /* Positions that always stay: the first and the last. */
+    uint32_t n_sinks, n_recent;
+    /* Entries that POLICY_OVER_SEQUENCE leaves every head, at most B. */
+    uint32_t min_head;
     uint64_t seed;
-    /* Queries that a window method looks through; they stay too. At most
-     * half of B is used, and what the view has. */
+    /* Last queries that a method looks through, at most what the view has.
+     * Where it keeps their entries too (not selkv-window) it is at most half
+     * of B. tova and fastv look at one, whatever this is. */
     uint32_t n_window;
-    uint32_t n_pool; /* width of the pooling over neighbours, odd; 1: none */
+    /* Width of the pooling over neighbours in the list, odd; 1: none. */
+    uint32_t n_pool;
     enum policy_pooling pooling;
     enum policy_spread spread;
-    float floor_share; /* POLICY_OVER_HEADS: of the budget, the part that every
-                        * head gets whatever its scores */
-    uint32_t n_ahead;  /* look-ahead of the retention score; 1: none */
-    float importance;  /* R-KV: its weight, the rest is redundancy's */
-    uint32_t slope; /* PyramidKV: the last layer gets 1 / slope of the mean */
+    /* POLICY_OVER_HEADS: the part of the budget that every head gets
+     * whatever its scores, 0 to 1. */
+    float floor_share;
+    /* Look-ahead of the retention score; 1: none. */
+    uint32_t n_ahead;
+    /* R-KV: the weight of importance, the rest is redundancy's. */
+    float importance;
+    /* PyramidKV: the last layer gets 1 / slope of the mean. */
+    uint32_t slope;
+    /* FastV: so many first layers keep everything. */
+    uint32_t n_whole;
 };
 
 struct policy {
@@ -152,9 +163,9 @@ uint32_t policy_capacity(const struct policy *policy,
                          const struct policy_view *v,
                          const struct policy_params *p, uint32_t layer);
 
-/* Scores of all entries, score[v->n_entries]: finite, or infinite for what the
- * method itself never lets go. `w` may be NULL: then on this thread alone.
- * ERR_NOMEM leaves the scores undefined. */
+/* Scores of all entries, score[v->n_entries], also of those that a method
+ * always keeps now: they will not always be the newest. `w` may be NULL: then
+ * on this thread alone. ERR_NOMEM leaves the scores undefined. */
 MUST_CHECK enum err policy_score(const struct policy *policy,
                                  const struct policy_view *v,
                                  const struct policy_params *p,

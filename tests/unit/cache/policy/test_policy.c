@@ -59,6 +59,23 @@ static void a_policy_says_what_it_misses(void **state)
 }
 
 /* Whatever the method, the rules of the house hold. */
+static void check_list(const struct policy *policy, const struct made *m,
+                       uint32_t list, uint32_t capacity, const uint8_t *keep)
+{
+    const struct policy_params *d = &policy->defaults;
+    uint32_t n = m->view.n_seen, sinks = d->n_sinks, recent = d->n_recent;
+    assert_true(sinks >= 4 && recent >= 16);
+    sinks = sinks < capacity / 2 ? sinks : capacity / 2;
+    recent = recent < capacity - sinks ? recent : capacity - sinks;
+    for (uint32_t e = 0; e < n; e++) {
+        uint8_t k = keep[m->list[list].first + e];
+        assert_true(k <= 1);
+        if ((e < sinks || e + recent >= n) && !k)
+            fail_msg("%s: list %u lost %u of %u, capacity %u", policy->name,
+                     list, e, n, capacity);
+    }
+}
+
 static void check_rules(const struct policy *policy, const struct made *m,
                         uint32_t B)
 {
@@ -71,16 +88,10 @@ static void check_rules(const struct policy *policy, const struct made *m,
     if (kept_of(m, keep) != want)
         fail_msg("%s: %lu of %lu entries kept, B %u of %u", policy->name,
                  kept_of(m, keep), want, B, n);
-    uint32_t sinks = B / 2 < 4 ? B / 2 : 4;
-    uint32_t recent = B - sinks < 16 ? B - sinks : 16;
     for (uint32_t i = 0; i < lists; i++) {
-        const uint8_t *k = keep + m->list[i].first;
-        for (uint32_t e = 0; e < n; e++) {
-            assert_true(k[e] <= 1);
-            if ((e < sinks || e + recent >= n) && !k[e])
-                fail_msg("%s: list %u lost %u of %u, B %u", policy->name, i, e,
-                         n, B);
-        }
+        uint32_t layer = i / m->view.n_kv_heads;
+        check_list(policy, m, i, policy_capacity(policy, &m->view, &p, layer),
+                   keep);
     }
     free(keep);
 }
