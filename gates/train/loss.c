@@ -98,6 +98,7 @@ struct vocab_job {
     size_t first, n;  /* position of row 0, rows */
     size_t n_tokens;  /* length of the sequence */
     float *d_student; /* of row 0; NULL: no gradient */
+    float ntp_weight;
 };
 
 /* One position; the student's logits become their gradient. */
@@ -121,7 +122,7 @@ static void vocab_task(void *ctx, int task, int thread)
                           .is_gradient = j->d_student != NULL};
     row[1] = row[2] = 0.0;
     if (has_next) {
-        x.ntp_share = 1.0f / (float)(j->n_tokens - 1);
+        x.ntp_share = j->ntp_weight / (float)(j->n_tokens - 1);
         row[1] = lq - (double)q[j->tokens[t + 1]];
         row[2] = lp - (double)p[j->tokens[t + 1]];
     }
@@ -168,9 +169,13 @@ void loss_vocab(struct loss_work *w, const struct loss_input *in,
     double sum[3] = {0.0, 0.0, 0.0};
     for (size_t t = 0; t < in->n_tokens; t += w->block) {
         size_t n = in->n_tokens - t < w->block ? in->n_tokens - t : w->block;
-        struct vocab_job j = {
-            w, in->tokens,   t,
-            n, in->n_tokens, d_student == NULL ? NULL : d_student + t * D};
+        struct vocab_job j = {w,
+                              in->tokens,
+                              t,
+                              n,
+                              in->n_tokens,
+                              d_student == NULL ? NULL : d_student + t * D,
+                              (float)in->ntp_weight};
         mat_xwt(w->mat, w->p, in->teacher + t * D, w->f->out,
                 (struct mat_size){n, v, D}, 0);
         mat_xwt(w->mat, w->q, in->student + t * D, w->f->out,

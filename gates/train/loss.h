@@ -5,7 +5,7 @@
  *     cap   mean over the t where it is positive of
  *           max(0, S_t - M L H) / max(1, n_t L H - M L H),  n_t = t + 1
  *           S_t = sum over layers, heads and i <= t of exp((t - i) lambda_i)
- *     loss = kl + ntp + w cap
+ *     loss = kl + u ntp + w cap
  *
  * S_t is the soft number of entries alive at step t, n_t L H the number there
  * would be if nothing faded.
@@ -42,10 +42,11 @@ struct loss_input {
     const float *teacher, *student;
     const int32_t *tokens;
     uint32_t n_tokens; /* T, at least 2 */
+    double ntp_weight; /* u */
 };
 
 /* kl, ntp and teacher_ntp of a sequence. d_student (may be NULL) gets the
- * gradient of kl + ntp. Logits exist for a block of positions at a time. */
+ * gradient of kl + u ntp. Logits exist for a block of positions at a time. */
 void loss_vocab(struct loss_work *w, const struct loss_input *in,
                 struct loss_values *out, float *d_student);
 

@@ -69,15 +69,16 @@ static enum err describe(struct run *r, const struct frozen *f,
                          struct errmsg *m)
 {
     const struct train_options *o = r->o;
-    int n = snprintf(r->settings, sizeof(r->settings),
-                     "%s layers=%u embd=%u heads=%u width=%u steps=%" PRIu64
-                     " warm-up=%" PRIu64
-                     " tokens=%u memory=%.17g weight=%.17g lr=%.9g "
-                     "seed=%" PRIu64 " text-tokens=%zu",
-                     o->identity == NULL ? "" : o->identity, f->shape.n_layers,
-                     f->shape.n_embd, f->shape.n_kv_heads, r->g->shape.width,
-                     o->steps, o->warm_up, o->tokens, o->memory, o->weight,
-                     (double)o->lr, o->seed, mix_n_tokens(r->mix));
+    int n = snprintf(
+        r->settings, sizeof(r->settings),
+        "%s layers=%u embd=%u heads=%u width=%u steps=%" PRIu64
+        " warm-up=%" PRIu64
+        " tokens=%u memory=%.17g weight=%.17g ntp-weight=%.17g lr=%.9g "
+        "seed=%" PRIu64 " text-tokens=%zu",
+        o->identity == NULL ? "" : o->identity, f->shape.n_layers,
+        f->shape.n_embd, f->shape.n_kv_heads, r->g->shape.width, o->steps,
+        o->warm_up, o->tokens, o->memory, o->weight, o->ntp_weight,
+        (double)o->lr, o->seed, mix_n_tokens(r->mix));
     return n > 0 && (size_t)n < sizeof(r->settings)
                ? OK
                : err_set(m, ERR_INVAL,
@@ -354,7 +355,7 @@ static enum err allocate(struct run *r, const struct frozen *f,
     if (r->grad == NULL || r->m1 == NULL || r->m2 == NULL || r->tokens == NULL)
         return err_set(m, ERR_NOMEM, "no memory for the optimiser");
     struct trainer_options t = {r->o->tokens, r->o->memory, r->o->weight,
-                                r->o->keep_bytes};
+                                r->o->ntp_weight, r->o->keep_bytes};
     return trainer_new(&r->trainer, f, r->g, &t, mat, m);
 }
 

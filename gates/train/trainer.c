@@ -144,7 +144,8 @@ void trainer_gradient(struct trainer *t, const int32_t *tokens,
     struct loss_capacity c = {t->lambda, n_tokens, t->o.entries_per_head,
                               t->o.capacity_weight};
     loss_capacity(t->loss, &c, loss, t->d_soft);
-    struct loss_input in = {t->teacher, t->student, tokens, n_tokens};
+    struct loss_input in = {t->teacher, t->student, tokens, n_tokens,
+                            t->o.ntp_weight};
     loss_vocab(t->loss, &in, loss, grad == NULL ? NULL : t->d);
     if (grad == NULL)
         return;

@@ -22,6 +22,7 @@ struct trainer_options {
     uint32_t max_tokens;     /* longest sequence */
     double entries_per_head; /* M: the capacity the gates learn to live in */
     double capacity_weight;  /* w */
+    double ntp_weight;       /* u of the next-token loss */
     size_t keep_bytes;       /* for what backward would compute again */
 };
 

@@ -31,7 +31,7 @@ struct train_flags {
     int64_t steps, tokens, width, warm_up, seed, threads;
     int64_t checkpoint_every; /* ms */
     uint64_t keep_memory;
-    double memory, lr, weight;
+    double memory, lr, weight, ntp_weight;
     bool f16, f32;
 };
 
@@ -123,6 +123,15 @@ static const struct option train_options[] = {
      .max = 1000000,
      .word = "W",
      .help = "Weight of the capacity term."},
+    {.name = "ntp-weight",
+     .type = OPT_REAL,
+     .field = FIELD(ntp_weight),
+     .dflt = "1",
+     .max = 1000000,
+     .word = "U",
+     .help = "Weight of the next-token loss beside the divergence from the "
+             "model that forgets nothing. Below 1 the gates imitate that "
+             "model more closely."},
     {.name = "mix",
      .type = OPT_STRING,
      .field = FIELD(mix),
@@ -500,6 +509,7 @@ static enum err run(struct training *t, const atomic_bool *stop,
         .tokens = (uint32_t)t->o.tokens,
         .memory = t->o.memory,
         .weight = t->o.weight,
+        .ntp_weight = t->o.ntp_weight,
         .lr = (float)t->o.lr,
         .keep_bytes = t->o.keep_memory,
         .seed = (uint64_t)t->o.seed,

@@ -83,7 +83,7 @@ static enum err write_all(struct dump *d, const char *path, double memory,
     struct gate *g = d->gate;
     const struct gate_shape *s = &g->shape;
     size_t n_params = gate_n_params(g);
-    struct trainer_options o = {n, memory, 1.0, 1 << 24};
+    struct trainer_options o = {n, memory, 1.0, 1.0, 1 << 24};
     struct loss_values v;
     struct rng r;
     struct errmsg m;

@@ -56,6 +56,7 @@ static void setup_init(struct setup *s, int n_threads)
                                   .tokens = 80,
                                   .memory = 8,
                                   .weight = 1,
+                                  .ntp_weight = 1,
                                   .lr = 1e-3f,
                                   .seed = 1,
                                   .identity = "model=a texts=b",
