@@ -24,10 +24,35 @@
  * and leaves n_units to compact_release(). */
 uint32_t compact_move(struct table *t, uint32_t i_list, const uint16_t *gone);
 
+/* The same for the entries at positions >= pos. Units in which a gap closes
+ * must be private (asserted). */
+uint32_t compact_move_from(struct table *t, uint32_t i_list, uint32_t pos);
+
 /* Returns the units past the length of a list to the pool, and how many. */
 uint32_t compact_release(struct table *t, uint32_t i_list);
 
 /* Both, for all lists of a table. Returns the entries that went. */
 uint64_t compact_table(struct table *t, const uint16_t *gone);
+
+/* Takes chosen entries out of units that several tables share, for all of them
+ * at once: the way to make room where everything lies in shared prefixes
+ * (docs/design 1.3). user[0..n_users) are all tables that refer to these
+ * units; units of list i_list that another number of tables refer to, or that
+ * some user does not see to the end, are left alone.
+ *
+ * Only whole units can stay shared, since each user's own entries lie behind
+ * them. So up to 15 of the chosen entries stay, the newest, and where no unit
+ * would be freed nothing is done. What stays keeps its order.
+ *
+ * No unit is taken: a copy would need room when there is none. It is the one
+ * writer of shared units, which no user can notice, because all of them change
+ * between two steps. Whoever must not see that holds a reference of its own.
+ * Engine thread. */
+struct compact_freed {
+    uint32_t units;   /* returned to the pool */
+    uint32_t entries; /* that each user lost */
+};
+struct compact_freed compact_shared(struct table *const *user, uint32_t n_users,
+                                    uint32_t i_list, const uint16_t *gone);
 
 #endif

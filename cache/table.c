@@ -2,12 +2,8 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
-static uint32_t units_of(uint32_t n_entries)
-{
-    return n_entries / KV_UNIT + (n_entries % KV_UNIT != 0);
-}
+#include "cache/entry.h"
 
 static size_t n_lists(const struct table *t)
 {
@@ -15,7 +11,7 @@ static size_t n_lists(const struct table *t)
 }
 
 enum err table_new(struct table **out, struct pool *pool, uint32_t n_layers,
-                   uint32_t n_kv_heads, uint32_t max_tokens)
+                   uint32_t n_kv_heads, uint32_t max_entries)
 {
     struct table *t = calloc(1, sizeof(*t));
     if (!t)
@@ -23,7 +19,7 @@ enum err table_new(struct table **out, struct pool *pool, uint32_t n_layers,
     t->pool = pool;
     t->n_layers = n_layers;
     t->n_kv_heads = n_kv_heads;
-    t->max_units = units_of(max_tokens);
+    t->max_units = table_units_of(max_entries);
     size_t n = n_lists(t), max_units = t->max_units;
     t->list = calloc(n + 1, sizeof(*t->list));
     /* One more than needed, so that an empty table is no special case. */
@@ -37,8 +33,10 @@ enum err table_new(struct table **out, struct pool *pool, uint32_t n_layers,
         return ERR_NOMEM;
     }
     t->ids = ids;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         t->list[i].unit = ids + i * max_units;
+        t->list[i].in_order = true;
+    }
     *out = t;
     return OK;
 }
@@ -47,7 +45,11 @@ void table_free(struct table *t)
 {
     if (!t)
         return;
-    table_truncate(t, 0);
+    /* From the end, so that a group of units is whole again when its first
+     * one is looked for next. */
+    for (size_t i = 0; i < n_lists(t); i++)
+        for (uint32_t u = t->list[i].n_units; u-- > 0;)
+            pool_unref(t->pool, t->list[i].unit[u]);
     free(t->ids);
     free(t->list);
     free(t);
@@ -72,28 +74,37 @@ uint64_t table_units_needed(const struct table *t, uint32_t n)
         return 0;
     for (size_t i = 0; i < n_lists(t); i++) {
         const struct kv_list *l = &t->list[i];
-        sum += units_of(l->len + n) - l->n_units + must_copy_tail(t, l);
+        sum += table_units_of(l->len + n) - l->n_units + must_copy_tail(t, l);
     }
     return sum;
 }
 
 uint64_t table_units_for(uint32_t n, uint32_t n_tokens)
 {
-    return (uint64_t)n * units_of(n_tokens);
+    return (uint64_t)n * table_units_of(n_tokens);
 }
 
-/* Replaces the shared last unit by a copy of it that is ours alone. */
-static void copy_tail(struct table *t, struct kv_list *l)
+uint32_t table_own_unit(struct table *t, struct kv_list *l, uint32_t i)
 {
-    uint32_t last = l->n_units - 1;
-    unit_id from = l->unit[last];
-    unit_id to =
-        pool_take(t->pool, last > 0 ? l->unit[last - 1] : POOL_NO_UNIT);
-    memcpy(pool_data(t->pool, to), pool_data(t->pool, from),
-           pool_layout(t->pool)->data_bytes);
-    *pool_meta(t->pool, to) = *pool_meta(t->pool, from);
-    l->unit[last] = to;
+    unit_id from = l->unit[i];
+    if (pool_refs(t->pool, from) == 1)
+        return 0;
+    unit_id to = pool_take(t->pool, i > 0 ? l->unit[i - 1] : POOL_NO_UNIT);
+    entry_copy_unit(t->pool, to, from);
+    l->unit[i] = to;
     pool_unref(t->pool, from);
+    return 1;
+}
+
+/* True if an entry at `pos` would come after all that are there. */
+static bool continues(const struct table *t, const struct kv_list *l,
+                      int32_t pos)
+{
+    if (l->len == 0)
+        return true;
+    uint32_t last = l->len - 1;
+    const struct kv_meta *m = pool_meta(t->pool, l->unit[last / KV_UNIT]);
+    return l->in_order && m->pos[last % KV_UNIT] < pos;
 }
 
 static void append_entries(struct table *t, struct kv_list *l, uint32_t n,
@@ -123,49 +134,12 @@ uint64_t table_append(struct table *t, uint32_t n, int32_t pos,
     for (size_t i = 0; i < n_lists(t); i++) {
         struct kv_list *l = &t->list[i];
         assert(n <= t->max_units * (uint64_t)KV_UNIT - l->len);
+        l->in_order = continues(t, l, pos);
         if (must_copy_tail(t, l))
-            copy_tail(t, l);
+            (void)table_own_unit(t, l, l->n_units - 1);
         append_entries(t, l, n, pos, rope_pos);
     }
     return before - pool_stats(t->pool).reserved;
-}
-
-enum err table_fork(struct table **out, const struct table *src,
-                    uint32_t n_tokens, uint32_t max_tokens)
-{
-    struct table *t = NULL;
-    assert(n_tokens <= max_tokens);
-    enum err rc =
-        table_new(&t, src->pool, src->n_layers, src->n_kv_heads, max_tokens);
-    if (rc != OK)
-        return rc;
-    for (size_t i = 0; i < n_lists(t); i++) {
-        const struct kv_list *from = &src->list[i];
-        struct kv_list *to = &t->list[i];
-        to->len = n_tokens < from->len ? n_tokens : from->len;
-        to->n_units = units_of(to->len);
-        for (uint32_t u = 0; u < to->n_units; u++) {
-            to->unit[u] = from->unit[u];
-            pool_ref(t->pool, to->unit[u]);
-        }
-    }
-    *out = t;
-    return OK;
-}
-
-void table_truncate(struct table *t, uint32_t n_tokens)
-{
-    for (size_t i = 0; i < n_lists(t); i++) {
-        struct kv_list *l = &t->list[i];
-        if (n_tokens >= l->len)
-            continue;
-        uint32_t keep = units_of(n_tokens);
-        /* From the end, so that a group is whole again when its first unit
-         * is looked for next. */
-        while (l->n_units > keep)
-            pool_unref(t->pool, l->unit[--l->n_units]);
-        l->len = n_tokens;
-    }
 }
 
 uint64_t table_n_units(const struct table *t)
@@ -191,4 +165,18 @@ uint64_t table_n_entries(const struct table *t)
     for (size_t i = 0; i < n_lists(t); i++)
         sum += t->list[i].len;
     return sum;
+}
+
+uint32_t table_max_len(const struct table *t)
+{
+    uint32_t most = 0;
+    for (size_t i = 0; i < n_lists(t); i++)
+        most = t->list[i].len > most ? t->list[i].len : most;
+    return most;
+}
+
+double table_fill(const struct table *t)
+{
+    uint64_t slots = table_n_units(t) * KV_UNIT;
+    return slots == 0 ? 1.0 : (double)table_n_entries(t) / (double)slots;
 }

@@ -3,14 +3,18 @@
  *
  * Lengths differ by list: everything is ragged, also while nothing is
  * evicted and they happen to be equal. Entry i of a list is in slot
- * i % KV_UNIT of unit[i / KV_UNIT]. A list's order is the order of arrival
- * until something is evicted from it; afterwards order means nothing and the
- * position of an entry is what its metadata says.
+ * i % KV_UNIT of unit[i / KV_UNIT], so all units of a list but the last are
+ * full. A list starts in order: positions ascend along it. Compaction ends
+ * that where it moves an entry; from then on order means nothing, and the
+ * position of an entry is what its metadata says. The flag in_order keeps
+ * what is common cheap: to cut a list in order takes one binary search and no
+ * look at its entries.
  *
  * Units may be shared between tables (a common prefix). A shared unit is
  * never written: append copies a shared tail unit first. So a table can be
  * forked in time proportional to its number of units, and what one session
- * does is never seen by another.
+ * does is never seen by another. (compact_shared() changes all users of a unit
+ * at once.)
  *
  * Owns its arrays and one reference to each unit in them. Room for the units
  * is the caller's business: every function that takes units says how many it
@@ -21,6 +25,7 @@
 #ifndef CACHE_TABLE_H
 #define CACHE_TABLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -30,6 +35,7 @@ struct kv_list {
     uint32_t len;     /* entries */
     uint32_t n_units; /* ceil(len / KV_UNIT) */
     unit_id *unit;    /* [max_units of the table] */
+    bool in_order;    /* positions ascend; else they may */
 };
 
 struct table {
@@ -40,14 +46,20 @@ struct table {
     unit_id *ids;         /* room of all lists, one allocation */
 };
 
-/* An empty table whose lists can grow to max_tokens entries. */
+/* An empty table whose lists can grow to max_entries each. */
 MUST_CHECK enum err table_new(struct table **out, struct pool *pool,
                               uint32_t n_layers, uint32_t n_kv_heads,
-                              uint32_t max_tokens);
+                              uint32_t max_entries);
 void table_free(struct table *t); /* NULL is allowed; lets go of all units */
 
 struct kv_list *table_list(const struct table *t, uint32_t layer,
                            uint32_t head);
+
+/* Units that n entries of one list fill. */
+static inline uint32_t table_units_of(uint32_t n_entries)
+{
+    return n_entries / KV_UNIT + (n_entries % KV_UNIT != 0);
+}
 
 /* Units that table_append(t, n) would take, copies of shared tails included.
  * After a fork of n entries this is also right for a list whose tail is
@@ -67,22 +79,47 @@ uint64_t table_units_for(uint32_t n_lists, uint32_t n_tokens);
 uint64_t table_append(struct table *t, uint32_t n, int32_t pos,
                       int32_t rope_pos);
 
-/* *out becomes a table of capacity max_tokens that shares with src every
- * entry whose position is below n_tokens. Takes no units: a tail unit that is
- * only partly wanted is shared too, and copied by the first append. Only for
- * lists in order of arrival, from which nothing was evicted. */
+/* *out becomes a table with room for max_entries a list, whose lists hold the
+ * entries of src at positions below `pos` and fit that. Units of which all
+ * entries are wanted are shared, and so is a last one that is wanted only
+ * from its start (the first append copies it). What else is wanted, in units
+ * that hold unwanted entries too, is copied behind these, and takes
+ * table_fork_units(src, pos) reserved units. That is none for a list in
+ * order, and none where all is wanted. ERR_NOMEM takes nothing. */
 MUST_CHECK enum err table_fork(struct table **out, const struct table *src,
-                               uint32_t n_tokens, uint32_t max_tokens);
+                               uint32_t pos, uint32_t max_entries);
+uint64_t table_fork_units(const struct table *src, uint32_t pos);
 
-/* Drops the entries at positions >= n_tokens; same condition as fork. */
-void table_truncate(struct table *t, uint32_t n_tokens);
+/* Drops the entries at positions >= pos; gaps close by the rule of
+ * cache/compact.h. Shared units in which gaps must close are replaced by
+ * copies first, which takes table_truncate_units(t, pos) reserved units or
+ * fewer (some may be private by now), and returns how many. None for a list
+ * in order, and none where nothing is shared. */
+uint64_t table_truncate(struct table *t, uint32_t pos);
+uint64_t table_truncate_units(const struct table *t, uint32_t pos);
+
+/* Replaces unit i of a list by a copy that only this table uses, if others use
+ * it too. Takes one reserved unit and returns 1 then, else 0. */
+uint32_t table_own_unit(struct table *t, struct kv_list *l, uint32_t i);
+
+/* Bits of the slots of unit i of a list whose positions are >= pos. */
+uint32_t table_slots_from(const struct table *t, const struct kv_list *l,
+                          uint32_t i, uint32_t pos);
 
 /* Units this table refers to / those that only it refers to (what freeing it
  * would give back). */
 uint64_t table_n_units(const struct table *t);
 uint64_t table_n_private_units(const struct table *t);
 
-/* Entries over all lists. */
+/* Entries over all lists; those of them at positions below `pos`. */
 uint64_t table_n_entries(const struct table *t);
+uint64_t table_n_entries_below(const struct table *t, uint32_t pos);
+
+/* Entries of the longest list. */
+uint32_t table_max_len(const struct table *t);
+
+/* Share of its units' slots that hold entries, 0 to 1; 1 if there is no unit.
+ */
+double table_fill(const struct table *t);
 
 #endif

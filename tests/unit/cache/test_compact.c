@@ -230,11 +230,93 @@ static void shared_units_are_left_alone(void **state)
     pool_free(p);
 }
 
+/* Two users of 48 entries, one of them with 8 more. 20 are chosen: 16 go, the
+ * 4 newest of them stay to fill the last unit. */
+static void a_shared_prefix_shrinks_for_all_its_users(void **state)
+{
+    (void)state;
+    struct pool *p = new_pool(KV_Q8_0);
+    struct table *user[2] = {new_table(p, 48), NULL};
+    uint16_t mask[UNITS] = {0};
+    assert_int_equal(table_fork(&user[1], user[0], 48, TOKENS), OK);
+    uint32_t need = (uint32_t)table_units_needed(user[1], 8);
+    assert_int_equal(pool_reserve(p, need), OK);
+    assert_int_equal(table_append(user[1], 8, 48, 48), need);
+    struct kv_list *a = &user[0]->list[2], *b = &user[1]->list[2];
+    struct entry e[56];
+    struct rng r;
+    rng_seed(&r, 9);
+    for (uint32_t i = 0; i < 56; i++) {
+        draw_entry(&e[i], &r, (int32_t)i);
+        transfer(user[1], 2, i, &e[i], true);
+    }
+    mask[a->unit[0]] = 0x00ff;
+    mask[a->unit[2]] = 0x0fff;
+    mask[b->unit[3]] = 0xffff; /* not shared: means nothing */
+    uint32_t used = pool_stats(p).used;
+    struct compact_freed f = compact_shared(user, 2, 2, mask);
+    assert_int_equal(f.units, 1);
+    assert_int_equal(f.entries, 16);
+    assert_int_equal(pool_stats(p).used, used - 1);
+    assert_int_equal(a->len, 32);
+    assert_int_equal(b->len, 40);
+    assert_int_equal(a->n_units, 2);
+    assert_int_equal(b->n_units, 3);
+    for (uint32_t i = 0; i < 40; i++) {
+        /* 8 to 31, then 40 to 47. */
+        struct entry got = {0};
+        transfer(user[1], 2, i, &got, false);
+        same(&got, &e[i < 24 ? i + 8 : i + 16], KV_Q8_0);
+        assert_true(i >= 32 || a->unit[i / 16] == b->unit[i / 16]);
+    }
+    /* Fewer than 16 free no unit. */
+    memset(mask, 0, sizeof(mask));
+    mask[a->unit[0]] = 0x7fff;
+    f = compact_shared(user, 2, 2, mask);
+    assert_int_equal(f.units + f.entries, 0);
+    assert_int_equal(a->len, 32);
+    /* Where all of it goes, the users keep what is their own. */
+    mask[a->unit[0]] = mask[a->unit[1]] = 0xffff;
+    f = compact_shared(user, 2, 2, mask);
+    assert_int_equal(f.units, 2);
+    assert_int_equal(a->len, 0);
+    assert_int_equal(b->len, 8);
+    table_free(user[0]);
+    table_free(user[1]);
+    assert_int_equal(pool_stats(p).used, 0);
+    pool_free(p);
+}
+
+/* 56 to 63 move to the places of 8 to 15, and go in turn. */
+static void a_list_whose_strays_left_is_in_order_again(void **state)
+{
+    (void)state;
+    struct pool *p = new_pool(KV_F16);
+    struct table *user[1] = {new_table(p, 64)};
+    struct kv_list *l = &user[0]->list[0];
+    uint16_t mask[UNITS] = {0};
+    mask[l->unit[0]] = 0xff00;
+    mask[l->unit[3]] = 0x00ff;
+    assert_int_equal(compact_move(user[0], 0, mask), 16);
+    assert_int_equal(compact_release(user[0], 0), 1);
+    assert_false(l->in_order);
+    memset(mask, 0, sizeof(mask));
+    mask[l->unit[0]] = 0xff00;
+    mask[l->unit[1]] = 0x00ff;
+    struct compact_freed f = compact_shared(user, 1, 0, mask);
+    assert_int_equal(f.units, 1);
+    assert_true(l->in_order);
+    table_free(user[0]);
+    pool_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_gaps_close_as_on_a_plain_array),
         cmocka_unit_test(shared_units_are_left_alone),
+        cmocka_unit_test(a_shared_prefix_shrinks_for_all_its_users),
+        cmocka_unit_test(a_list_whose_strays_left_is_in_order_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

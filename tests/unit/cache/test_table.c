@@ -7,15 +7,10 @@
 
 #include <cmocka.h>
 
+#include "cache/compact.h"
 #include "cache/table.h"
 
 enum { LAYERS = 2, HEADS = 3, LISTS = LAYERS * HEADS, MAX_TOKENS = 200 };
-
-static uint32_t rand_below(uint64_t *seed, uint32_t n)
-{
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*seed >> 33) % n;
-}
 
 static struct pool *pool_of(uint32_t n_units)
 {
@@ -47,12 +42,6 @@ static int32_t pos_of(const struct table *t, uint32_t list, uint32_t i)
 {
     unit_id u = t->list[list].unit[i / KV_UNIT];
     return pool_meta(t->pool, u)->pos[i % KV_UNIT];
-}
-
-static int32_t rope_pos_of(const struct table *t, uint32_t list, uint32_t i)
-{
-    unit_id u = t->list[list].unit[i / KV_UNIT];
-    return pool_meta(t->pool, u)->rope_pos[i % KV_UNIT];
 }
 
 static void append(struct table *t, uint32_t n)
@@ -137,127 +126,162 @@ static void a_reservation_left_over_is_the_callers(void **state)
     pool_free(p);
 }
 
-/* Random tables against plain arrays: every entry of every list of every
- * table holds what was written through that table, whatever others do. */
-enum { TABLES = 6, UNITS = 220, STEPS = 20000 };
-
-struct plain {
-    struct table *t;
-    uint32_t len;
-    float value[LISTS][MAX_TOKENS];
-};
-
-static void check(const struct plain *x)
+/* Takes the entries at positions from, from + step, ... below `to` out of all
+ * lists. */
+static void evict(struct table *t, int32_t from, int32_t to, int32_t step)
 {
-    for (uint32_t l = 0; l < LISTS; l++) {
-        assert_int_equal(x->t->list[l].len, x->len);
-        assert_int_equal(x->t->list[l].n_units, (x->len + 15) / 16);
-        for (uint32_t i = 0; i < x->len; i++) {
-            assert_true(*entry(x->t, l, i) == x->value[l][i]);
-            assert_int_equal(pos_of(x->t, l, i), i);
-            assert_int_equal(rope_pos_of(x->t, l, i), i + 7);
-        }
-    }
-}
-
-/* Distinct units over all tables, counted from the tables themselves. */
-static uint32_t distinct_units(const struct plain *x)
-{
-    uint8_t seen[UNITS] = {0};
-    uint32_t n = 0;
-    for (int i = 0; i < TABLES; i++)
-        for (uint32_t l = 0; x[i].t && l < LISTS; l++)
-            for (uint32_t u = 0; u < x[i].t->list[l].n_units; u++) {
-                unit_id id = x[i].t->list[l].unit[u];
-                n += !seen[id];
-                seen[id] = 1;
-            }
-    return n;
-}
-
-static void grow(struct plain *x, struct pool *p, uint64_t *seed)
-{
-    uint32_t n = rand_below(seed, 24);
-    if (n > MAX_TOKENS - x->len)
-        n = MAX_TOKENS - x->len;
-    uint64_t need = table_units_needed(x->t, n);
-    struct pool_stats s = pool_stats(p);
-    if (pool_reserve(p, (uint32_t)need) != OK) {
-        assert_true(need > s.n_units - s.used);
-        return;
-    }
-    assert_int_equal(
-        table_append(x->t, n, (int32_t)x->len, (int32_t)x->len + 7), need);
+    uint16_t gone[1000] = {0};
     for (uint32_t l = 0; l < LISTS; l++)
-        for (uint32_t i = x->len; i < x->len + n; i++) {
-            x->value[l][i] = (float)rand_below(seed, 1u << 24);
-            *entry(x->t, l, i) = x->value[l][i];
+        for (uint32_t i = 0; i < t->list[l].len; i++) {
+            int32_t p = pos_of(t, l, i);
+            if (p >= from && p < to && (p - from) % step == 0)
+                gone[t->list[l].unit[i / KV_UNIT]] |=
+                    (uint16_t)(1u << i % KV_UNIT);
         }
-    x->len += n;
+    (void)compact_table(t, gone);
 }
 
-static void random_step(struct plain *x, struct pool *p, uint64_t *seed)
-{
-    struct plain *a = &x[rand_below(seed, TABLES)];
-    struct plain *b = &x[rand_below(seed, TABLES)];
-    uint32_t n = a->len ? rand_below(seed, a->len + 1) : 0;
-    if (!a->t) {
-        a->t = table_of(p);
-        a->len = 0;
-        return;
-    }
-    switch (rand_below(seed, 8)) {
-    case 0:
-        if (a == b)
-            break;
-        table_free(b->t);
-        *b = *a;
-        b->len = n;
-        assert_int_equal(table_fork(&b->t, a->t, n, MAX_TOKENS), OK);
-        break;
-    case 1:
-        table_truncate(a->t, n);
-        a->len = n;
-        break;
-    case 2:
-        table_free(a->t);
-        a->t = NULL;
-        break;
-    default:
-        grow(a, p, seed);
-    }
-}
-
-static void random_calls_agree_with_plain_arrays(void **state)
+/* Positions may have holes: 0 to 39 and 60 to 99 here. */
+static void a_cut_of_a_list_in_order_takes_no_units(void **state)
 {
     (void)state;
-    static const struct plain none;
-    struct pool *p = pool_of(UNITS);
-    struct plain *x = calloc(TABLES, sizeof(*x));
-    uint64_t seed = 3;
-    assert_non_null(x);
-    for (int i = 0; i < TABLES; i++)
-        x[i] = none;
-    for (int step = 0; step < STEPS; step++) {
-        random_step(x, p, &seed);
-        struct pool_stats s = pool_stats(p);
-        assert_int_equal(s.reserved, 0);
-        assert_int_equal(s.used, distinct_units(x));
-        if (step % 16 == 0)
-            for (int i = 0; i < TABLES; i++)
-                if (x[i].t)
-                    check(&x[i]);
-    }
-    for (int i = 0; i < TABLES; i++) {
-        uint32_t before = pool_stats(p).used;
-        uint64_t gives = x[i].t ? table_n_private_units(x[i].t) : 0;
-        table_free(x[i].t);
-        x[i].t = NULL;
-        assert_int_equal(pool_stats(p).used, before - gives);
-    }
+    struct pool *p = pool_of(1000);
+    struct table *a = table_of(p), *b = NULL;
+    append(a, 60);
+    evict(a, 40, 60, 1); /* moves nothing */
+    assert_true(a->list[0].in_order);
+    uint32_t need = (uint32_t)table_units_needed(a, 40);
+    assert_int_equal(pool_reserve(p, need), OK);
+    assert_int_equal(table_append(a, 40, 60, 60), need);
+    assert_true(a->list[0].in_order);
+    assert_int_equal(table_n_entries_below(a, 40), LISTS * 40);
+    assert_int_equal(table_n_entries_below(a, 50), LISTS * 40);
+    assert_int_equal(table_n_entries_below(a, 61), LISTS * 41);
+    assert_int_equal(table_fork_units(a, 63), 0);
+    assert_int_equal(table_fork(&b, a, 63, MAX_TOKENS), OK);
+    assert_int_equal(b->list[0].len, 43);
+    assert_int_equal(pos_of(b, 5, 42), 62);
+    assert_int_equal(table_truncate_units(a, 55), 0);
+    assert_int_equal(table_truncate(a, 55), 0);
+    assert_int_equal(a->list[0].len, 40);
+    assert_int_equal(pool_stats(p).used, 3 * LISTS);
+    table_free(a);
+    table_free(b);
     assert_int_equal(pool_stats(p).used, 0);
     pool_free(p);
-    free(x);
+}
+
+/* Of 64 entries every fourth of the first 32 goes; 56 to 63 fill the holes.
+ * Below 50 units 2 is whole, and 24 entries are left in units 0 and 1, and 2
+ * in unit 3. */
+static void a_fork_of_a_ragged_table_shares_whole_units(void **state)
+{
+    (void)state;
+    struct pool *p = pool_of(1000);
+    struct table *a = table_of(p), *b = NULL;
+    append(a, 64);
+    for (uint32_t l = 0; l < LISTS; l++)
+        for (uint32_t i = 0; i < 64; i++)
+            *entry(a, l, i) = (float)i;
+    evict(a, 0, 32, 4);
+    assert_false(a->list[0].in_order);
+    assert_int_equal(a->list[0].len, 56);
+    assert_int_equal(pos_of(a, 0, 4), 57);
+    /* All of it is wanted: nothing is copied, a part of a tail neither. */
+    assert_int_equal(table_fork_units(a, 64), 0);
+    assert_int_equal(table_fork_units(a, 50), 2 * LISTS);
+    assert_int_equal(pool_reserve(p, 2 * LISTS), OK);
+    assert_int_equal(table_fork(&b, a, 50, MAX_TOKENS), OK);
+    assert_int_equal(pool_stats(p).reserved, 0);
+    for (uint32_t l = 0; l < LISTS; l++) {
+        assert_int_equal(b->list[l].len, 42);
+        assert_int_equal(b->list[l].unit[0], a->list[l].unit[2]);
+        uint32_t seen = 0;
+        for (uint32_t i = 0; i < 42; i++) {
+            int32_t pos = pos_of(b, l, i);
+            assert_true(pos < 50 && (pos >= 32 || pos % 4 != 0));
+            assert_true(*entry(b, l, i) == (float)pos);
+            seen += (uint32_t)pos;
+        }
+        assert_int_equal(seen, 49 * 50 / 2 - 4 * 7 * 8 / 2);
+    }
+    table_free(a);
+    table_free(b);
+    assert_int_equal(pool_stats(p).used, 0);
+    pool_free(p);
+}
+
+/* The same table, shared whole. Below 44 there are 36: gaps close in units 0
+ * and 1, which are copied; unit 2 keeps its first 4 and stays shared, though
+ * some of what goes is in it. */
+static void a_rollback_never_writes_what_others_use(void **state)
+{
+    (void)state;
+    struct pool *p = pool_of(1000);
+    struct table *a = table_of(p), *b = NULL;
+    append(a, 64);
+    evict(a, 0, 32, 4);
+    assert_int_equal(table_truncate_units(a, 44), 0);
+    assert_int_equal(table_fork(&b, a, 64, MAX_TOKENS), OK);
+    assert_int_equal(table_truncate_units(a, 44), 2 * LISTS);
+    assert_int_equal(pool_reserve(p, 2 * LISTS), OK);
+    assert_int_equal(table_truncate(a, 44), 2 * LISTS);
+    for (uint32_t l = 0; l < LISTS; l++) {
+        assert_int_equal(a->list[l].len, 36);
+        assert_int_equal(b->list[l].len, 56);
+        assert_int_equal(a->list[l].unit[2], b->list[l].unit[2]);
+        for (uint32_t i = 0; i < 36; i++)
+            assert_true(pos_of(a, l, i) < 44);
+        for (uint32_t i = 0; i < 56; i++)
+            assert_int_equal(pos_of(b, l, i),
+                             i < 32 && i % 4 == 0 ? 56 + i / 4 : i);
+    }
+    table_free(a);
+    table_free(b);
+    assert_int_equal(pool_stats(p).used, 0);
+    pool_free(p);
+}
+
+static void order_ends_and_begins_again(void **state)
+{
+    (void)state;
+    struct pool *p = pool_of(1000);
+    struct table *t = table_of(p), *b = NULL;
+    assert_int_equal(pool_reserve(p, LISTS), OK);
+    (void)table_append(t, 4, 50, 50);
+    assert_true(t->list[0].in_order);
+    (void)table_append(t, 4, 10, 10);
+    assert_false(t->list[0].in_order);
+    assert_int_equal(table_n_entries_below(t, 12), 2 * LISTS);
+    assert_int_equal(table_fork(&b, t, 0, MAX_TOKENS), OK);
+    assert_true(b->list[0].in_order);
+    evict(t, 0, 100, 1);
+    assert_int_equal(table_n_entries(t), 0);
+    assert_true(t->list[0].in_order);
+    table_free(t);
+    table_free(b);
+    pool_free(p);
+}
+
+static void fill_and_lengths_are_those_of_the_lists(void **state)
+{
+    (void)state;
+    struct pool *p = pool_of(1000);
+    struct table *t = table_of(p);
+    assert_true(table_fill(t) == 1.0);
+    assert_int_equal(table_max_len(t), 0);
+    append(t, 24);
+    assert_true(table_fill(t) == 0.75);
+    uint16_t gone[1000] = {0};
+    gone[t->list[3].unit[0]] = 0x00ff;
+    assert_int_equal(compact_table(t, gone), 8);
+    assert_int_equal(table_max_len(t), 24);
+    assert_int_equal(t->list[3].n_units, 1);
+    assert_int_equal(table_n_entries(t), 24 * LISTS - 8);
+    assert_int_equal(table_n_entries_below(t, 8), 8 * LISTS - 8);
+    assert_true(table_fill(t) == (24.0 * LISTS - 8) / (16 * (2 * LISTS - 1)));
+    table_free(t);
+    pool_free(p);
 }
 
 int main(void)
@@ -266,7 +290,11 @@ int main(void)
         cmocka_unit_test(an_append_takes_the_units_it_said),
         cmocka_unit_test(a_shared_tail_is_copied_by_whoever_writes_first),
         cmocka_unit_test(a_reservation_left_over_is_the_callers),
-        cmocka_unit_test(random_calls_agree_with_plain_arrays),
+        cmocka_unit_test(a_cut_of_a_list_in_order_takes_no_units),
+        cmocka_unit_test(a_fork_of_a_ragged_table_shares_whole_units),
+        cmocka_unit_test(a_rollback_never_writes_what_others_use),
+        cmocka_unit_test(order_ends_and_begins_again),
+        cmocka_unit_test(fill_and_lengths_are_those_of_the_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
