@@ -38,6 +38,8 @@ void avx2_add(float *x, const float *y, int64_t n);
 
 void avx2_kv_store(const struct kv_layout *l, uint8_t *unit, uint32_t slot,
                    const float *k, const float *v, float bias);
+void avx2_kv_load(const struct kv_layout *l, const uint8_t *unit, uint32_t slot,
+                  float *k, float *v);
 
 uint64_t avx2_attend_scratch_bytes(const struct attend_args *a);
 void avx2_attend(const struct attend_args *a, void *scratch);

@@ -4,6 +4,8 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "runtime/kernels/ref.h"
+
 static const float HALF_MAX = 65504.0f;
 
 /* As ref_kv.c: only finite values are stored. NaN becomes 0. */
@@ -76,29 +78,62 @@ static void store_q8(int8_t *to, size_t stride, const float *x, uint32_t n,
     }
 }
 
+/* One key or value, whose first element is at `to`. */
+static void store(const struct kv_layout *l, uint8_t *to, size_t stride,
+                  const float *x, uint8_t *scale_at)
+{
+    uint32_t d = l->head_dim;
+    switch (l->type) {
+    case KV_F16:
+        store_f16((void *)to, stride, x, d);
+        break;
+    case KV_F32:
+        store_f32((void *)to, stride, x, d);
+        break;
+    case KV_Q8_0: {
+        float scale = q8_scale(x, d);
+        memcpy(scale_at, &scale, sizeof(scale));
+        store_q8((void *)to, stride, x, d, scale);
+        break;
+    }
+    }
+}
+
 void avx2_kv_store(const struct kv_layout *l, uint8_t *unit, uint32_t slot,
                    const float *k, const float *v, float bias)
 {
-    uint32_t d = l->head_dim;
     uint8_t *key = unit + l->k + kv_key_index(l, slot, 0) * l->elem_bytes;
-    uint8_t *value = unit + l->v + (size_t)slot * d * l->elem_bytes;
+    uint8_t *value = unit + l->v + (size_t)slot * l->head_dim * l->elem_bytes;
     memcpy(unit + l->bias + slot * sizeof(bias), &bias, sizeof(bias));
-    switch (l->type) {
-    case KV_F16:
-        store_f16((void *)key, KV_LANES, k, d);
-        store_f16((void *)value, 1, v, d);
-        break;
-    case KV_F32:
-        store_f32((void *)key, KV_LANES, k, d);
-        store_f32((void *)value, 1, v, d);
-        break;
-    case KV_Q8_0: {
-        float ks = q8_scale(k, d), vs = q8_scale(v, d);
-        memcpy(unit + l->k_scale + slot * sizeof(ks), &ks, sizeof(ks));
-        memcpy(unit + l->v_scale + slot * sizeof(vs), &vs, sizeof(vs));
-        store_q8((void *)key, KV_LANES, k, d, ks);
-        store_q8((void *)value, 1, v, d, vs);
-        break;
+    if (k != NULL)
+        store(l, key, KV_LANES, k, unit + l->k_scale + slot * sizeof(float));
+    if (v != NULL)
+        store(l, value, 1, v, unit + l->v_scale + slot * sizeof(float));
+}
+
+static void load_f16(float *x, const uint16_t *from, size_t stride, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 8) {
+        uint16_t lane[8];
+        for (size_t j = 0; j < 8; j++)
+            lane[j] = from[(i + j) * stride];
+        __m128i h = _mm_loadu_si128((const __m128i *)lane);
+        _mm256_storeu_ps(x + i, _mm256_cvtph_ps(h));
     }
+}
+
+/* Only halves need more than a copy or a product, which compilers do well. */
+void avx2_kv_load(const struct kv_layout *l, const uint8_t *unit, uint32_t slot,
+                  float *k, float *v)
+{
+    uint32_t d = l->head_dim;
+    const uint16_t *half = (const void *)unit;
+    if (l->type != KV_F16) {
+        ref_kv_load(l, unit, slot, k, v);
+        return;
     }
+    if (k != NULL)
+        load_f16(k, half + l->k / 2 + kv_key_index(l, slot, 0), KV_LANES, d);
+    if (v != NULL)
+        load_f16(v, half + l->v / 2 + (size_t)slot * d, 1, d);
 }

@@ -109,10 +109,11 @@ struct ops {
 
     /* Stores one key and value (head_dim floats each, key already rotated)
      * in slot `slot` of a unit, with bias `bias`. Values beyond the range of
-     * f16 are clamped to it. */
+     * f16 are clamped to it. Where k or v is NULL, the key or value that is
+     * there stays as it is, bit for bit. */
     void (*kv_store)(const struct kv_layout *l, uint8_t *unit, uint32_t slot,
                      const float *k, const float *v, float bias);
-    /* The stored key (or value) of a slot as float32. */
+    /* The stored key and value of a slot as float32; either may be NULL. */
     void (*kv_load)(const struct kv_layout *l, const uint8_t *unit,
                     uint32_t slot, float *k, float *v);
 

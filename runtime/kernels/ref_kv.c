@@ -77,44 +77,66 @@ static float get_float(const uint8_t *at, uint32_t slot)
     return x;
 }
 
+/* A key lies with stride KV_LANES from element `first` on, a value with 1. */
+struct place {
+    uint32_t at, scale_at; /* of the layout */
+    size_t first, stride;
+};
+
+static struct place place_of_key(const struct kv_layout *l, uint32_t slot)
+{
+    return (struct place){l->k, l->k_scale, kv_key_index(l, slot, 0), KV_LANES};
+}
+
+static struct place place_of_value(const struct kv_layout *l, uint32_t slot)
+{
+    return (struct place){l->v, l->v_scale, (size_t)slot * l->head_dim, 1};
+}
+
+static void store(const struct kv_layout *l, uint8_t *unit, uint32_t slot,
+                  struct place p, const float *x)
+{
+    if (l->type != KV_Q8_0) {
+        for (uint32_t i = 0; i < l->head_dim; i++)
+            put(l->type, unit + p.at, p.first + i * p.stride, x[i]);
+        return;
+    }
+    float scale = q8_scale(x, l->head_dim);
+    put_float(unit + p.scale_at, slot, scale);
+    int8_t *q = (int8_t *)(unit + p.at);
+    for (uint32_t i = 0; i < l->head_dim; i++)
+        q[p.first + i * p.stride] = q8_round(x[i], scale);
+}
+
+static void load(const struct kv_layout *l, const uint8_t *unit, uint32_t slot,
+                 struct place p, float *x)
+{
+    if (l->type != KV_Q8_0) {
+        for (uint32_t i = 0; i < l->head_dim; i++)
+            x[i] = get(l->type, unit + p.at, p.first + i * p.stride);
+        return;
+    }
+    float scale = get_float(unit + p.scale_at, slot);
+    const int8_t *q = (const int8_t *)(unit + p.at);
+    for (uint32_t i = 0; i < l->head_dim; i++)
+        x[i] = (float)q[p.first + i * p.stride] * scale;
+}
+
 void ref_kv_store(const struct kv_layout *l, uint8_t *unit, uint32_t slot,
                   const float *k, const float *v, float bias)
 {
     put_float(unit + l->bias, slot, bias);
-    if (l->type != KV_Q8_0) {
-        for (uint32_t i = 0; i < l->head_dim; i++) {
-            put(l->type, unit + l->k, kv_key_index(l, slot, i), k[i]);
-            put(l->type, unit + l->v, slot * l->head_dim + i, v[i]);
-        }
-        return;
-    }
-    float ks = q8_scale(k, l->head_dim), vs = q8_scale(v, l->head_dim);
-    put_float(unit + l->k_scale, slot, ks);
-    put_float(unit + l->v_scale, slot, vs);
-    int8_t *kq = (int8_t *)(unit + l->k);
-    int8_t *vq = (int8_t *)(unit + l->v) + slot * l->head_dim;
-    for (uint32_t i = 0; i < l->head_dim; i++) {
-        kq[kv_key_index(l, slot, i)] = q8_round(k[i], ks);
-        vq[i] = q8_round(v[i], vs);
-    }
+    if (k != NULL)
+        store(l, unit, slot, place_of_key(l, slot), k);
+    if (v != NULL)
+        store(l, unit, slot, place_of_value(l, slot), v);
 }
 
 void ref_kv_load(const struct kv_layout *l, const uint8_t *unit, uint32_t slot,
                  float *k, float *v)
 {
-    if (l->type != KV_Q8_0) {
-        for (uint32_t i = 0; i < l->head_dim; i++) {
-            k[i] = get(l->type, unit + l->k, kv_key_index(l, slot, i));
-            v[i] = get(l->type, unit + l->v, slot * l->head_dim + i);
-        }
-        return;
-    }
-    float ks = get_float(unit + l->k_scale, slot);
-    float vs = get_float(unit + l->v_scale, slot);
-    const int8_t *kq = (const int8_t *)(unit + l->k);
-    const int8_t *vq = (const int8_t *)(unit + l->v) + slot * l->head_dim;
-    for (uint32_t i = 0; i < l->head_dim; i++) {
-        k[i] = (float)kq[kv_key_index(l, slot, i)] * ks;
-        v[i] = (float)vq[i] * vs;
-    }
+    if (k != NULL)
+        load(l, unit, slot, place_of_key(l, slot), k);
+    if (v != NULL)
+        load(l, unit, slot, place_of_value(l, slot), v);
 }

@@ -172,6 +172,44 @@ static void a_store_touches_its_own_slot_only(void **state)
     }
 }
 
+/* A second store of one half must leave every byte of the other as it was,
+ * also where loading and storing it again would round. */
+static void half_an_entry_is_replaced_alone(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CHECK_TABLES; i++) {
+        const struct ops *o = check_table(i);
+        for (int t = 0; o != NULL && t < 3; t++) {
+            struct kv_layout l;
+            kv_layout_init(&l, (enum kv_type)t, 64);
+            uint8_t *unit = check_alloc(l.data_bytes);
+            uint8_t *want = check_alloc(l.data_bytes);
+            float k[2][64], v[2][64], k2[64], v2[64], k3[64], v3[64];
+            struct rng r;
+            rng_seed(&r, 7);
+            for (uint32_t s = 0; s < KV_UNIT; s++) {
+                for (int n = 0; n < 2; n++) {
+                    check_fill(&r, k[n], 64);
+                    check_fill(&r, v[n], 64);
+                }
+                bool is_key = s % 2 != 0;
+                o->kv_store(&l, want, s, k[is_key], v[!is_key], 5.0f);
+                o->kv_store(&l, unit, s, k[0], v[0], 1.0f);
+                o->kv_store(&l, unit, s, is_key ? k[1] : NULL,
+                            is_key ? NULL : v[1], 5.0f);
+                o->kv_load(&l, unit, s, k2, v2);
+                o->kv_load(&l, unit, s, k3, NULL);
+                o->kv_load(&l, unit, s, NULL, v3);
+                assert_memory_equal(k2, k3, sizeof(k2));
+                assert_memory_equal(v2, v3, sizeof(v2));
+            }
+            assert_memory_equal(unit, want, l.data_bytes);
+            free(unit);
+            free(want);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +218,7 @@ int main(void)
         cmocka_unit_test(q8_0_is_within_half_a_step),
         cmocka_unit_test(f32_is_stored_as_it_is_but_finite),
         cmocka_unit_test(a_store_touches_its_own_slot_only),
+        cmocka_unit_test(half_an_entry_is_replaced_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
