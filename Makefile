@@ -116,7 +116,7 @@ bench: all ## tokens per second by prompt length and batch, for MODEL, with ARGS
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libebb.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -o $@
-bench-kernels bench-units bench-select: bench-%: $(BUILD)/bench/%
+bench-kernels bench-units bench-select bench-merge: bench-%: $(BUILD)/bench/%
 	$(Q)$<
 
 texts: ## fetch the texts that gates learn from (USE: train dev test)

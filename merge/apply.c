@@ -1,0 +1,257 @@
+#include "merge/apply.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "merge/band.h"
+#include "merge/compensation.h"
+
+enum { ALIGN = 16, DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS, POS_BITS = 32 };
+
+/* Entries of one piece (a bucket, or the whole list) as a fate reads them,
+ * and what it writes. */
+struct piece {
+    int32_t *pos;
+    uint8_t *state, *changed;
+    float *value, *key, *mass, *column, *new_value, *new_key, *ratio;
+    uint16_t *band;
+    void *fate_scratch;
+};
+
+struct pass {
+    const struct apply_list *l;
+    const struct apply_how *how;
+    uint32_t *order; /* [n] entries by ascending position */
+    struct piece p;
+    float *ratio;
+    struct merge_counts *counts;
+};
+
+/* Memory given out piece by piece; without a base it only counts. */
+struct room {
+    uint8_t *base;
+    size_t used;
+};
+
+static void *carve(struct room *r, size_t bytes)
+{
+    void *p = r->base == NULL ? NULL : r->base + r->used;
+    r->used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return p;
+}
+
+static uint32_t piece_entries(const struct fate *f, uint32_t n)
+{
+    return f->by_bucket && n > MERGE_BUCKET ? MERGE_BUCKET : n;
+}
+
+/* What a fate does not read or write takes no room. */
+static void lay_out(struct piece *p, const struct fate *f, uint32_t n,
+                    uint32_t head_dim, struct room *r)
+{
+    size_t vectors = (size_t)n * head_dim * sizeof(float);
+    bool keys = f->needs & FATE_KEYS, values = f->needs & FATE_VALUES;
+    p->pos = carve(r, n * sizeof(*p->pos));
+    p->state = carve(r, n);
+    p->changed = carve(r, n);
+    p->ratio = carve(r, n * sizeof(float));
+    p->mass = carve(r, f->needs & FATE_MASS ? n * sizeof(float) : 0);
+    p->column = carve(r, f->needs & FATE_COLUMN ? n * sizeof(float) : 0);
+    p->band = carve(r, f->needs & FATE_BAND ? n * (size_t)BAND_BYTES : 0);
+    p->value = carve(r, values ? vectors : 0);
+    p->new_value = carve(r, values ? vectors : 0);
+    p->key = carve(r, keys ? vectors : 0);
+    p->new_key = carve(r, f->new_keys ? vectors : 0);
+    p->fate_scratch = carve(r, f->scratch_bytes(n, head_dim));
+}
+
+size_t apply_scratch_bytes(const struct fate *fate, uint32_t n,
+                           uint32_t head_dim)
+{
+    struct piece p;
+    struct room r = {NULL, 0};
+    (void)carve(&r, n * sizeof(uint32_t));
+    (void)carve(&r, n * sizeof(uint32_t));
+    lay_out(&p, fate, piece_entries(fate, n), head_dim, &r);
+    return r.used;
+}
+
+static int32_t pos_of(const struct apply_list *l, uint32_t i)
+{
+    return l->meta[i / KV_UNIT]->pos[i % KV_UNIT];
+}
+
+static bool has_bit(const uint16_t *mask, uint32_t i)
+{
+    return mask[i / KV_UNIT] >> i % KV_UNIT & 1;
+}
+
+static enum fate_state state_of(const struct apply_list *l, uint32_t i)
+{
+    if (has_bit(l->leaves, i))
+        return FATE_LEAVES;
+    return l->fixed != NULL && has_bit(l->fixed, i) ? FATE_FIXED : FATE_STAYS;
+}
+
+/* One pass of a radix sort; returns where the result is. */
+static uint32_t *sort_digit(const struct apply_list *l, uint32_t *order,
+                            uint32_t *other, int shift)
+{
+    uint32_t count[DIGITS] = {0}, sum = 0;
+    for (uint32_t i = 0; i < l->n; i++)
+        count[(uint32_t)pos_of(l, i) >> shift & (DIGITS - 1)]++;
+    for (uint32_t d = 0; d < DIGITS; d++) {
+        uint32_t n = count[d];
+        if (n == l->n)
+            return order; /* all alike */
+        count[d] = sum;
+        sum += n;
+    }
+    for (uint32_t i = 0; i < l->n; i++) {
+        uint32_t d = (uint32_t)pos_of(l, order[i]) >> shift & (DIGITS - 1);
+        other[count[d]++] = order[i];
+    }
+    return other;
+}
+
+static uint32_t *sorted(const struct apply_list *l, uint32_t *order,
+                        uint32_t *other)
+{
+    bool ascends = true;
+    for (uint32_t i = 0; i < l->n; i++) {
+        order[i] = i;
+        ascends = ascends && (i == 0 || pos_of(l, i - 1) < pos_of(l, i));
+    }
+    for (int shift = 0; shift < POS_BITS && !ascends; shift += DIGIT_BITS) {
+        uint32_t *to = sort_digit(l, order, other, shift);
+        if (to == other) {
+            other = order;
+            order = to;
+        }
+    }
+    return order;
+}
+
+/* Copies entries order[from..to) into the piece. */
+static void gather(const struct pass *s, uint32_t from, uint32_t to)
+{
+    const struct apply_list *l = s->l;
+    const struct piece *p = &s->p;
+    uint32_t needs = s->how->fate->needs;
+    size_t d = l->layout->head_dim;
+    for (uint32_t k = from; k < to; k++) {
+        uint32_t e = s->order[k], i = k - from;
+        p->pos[i] = pos_of(l, e);
+        p->state[i] = (uint8_t)state_of(l, e);
+        p->changed[i] = 0;
+        p->ratio[i] = 1.0f;
+        if (needs & FATE_MASS)
+            p->mass[i] = l->mass[e];
+        if (needs & FATE_COLUMN)
+            p->column[i] = l->column[e];
+        if (needs & FATE_BAND)
+            memcpy(p->band + (size_t)i * BAND_CELLS,
+                   l->band + (size_t)e * BAND_CELLS, BAND_BYTES);
+        s->how->ops->kv_load(l->layout, l->unit[e / KV_UNIT], e % KV_UNIT,
+                             needs & FATE_KEYS ? p->key + i * d : NULL,
+                             needs & FATE_VALUES ? p->value + i * d : NULL);
+    }
+}
+
+/* Stores what the fate has changed. */
+static void scatter(const struct pass *s, uint32_t from, uint32_t to)
+{
+    const struct apply_list *l = s->l;
+    const struct piece *p = &s->p;
+    size_t d = l->layout->head_dim;
+    for (uint32_t k = from; k < to; k++) {
+        uint32_t e = s->order[k], i = k - from, slot = e % KV_UNIT;
+        uint8_t *unit = l->unit[e / KV_UNIT];
+        float bias;
+        s->ratio[e] = p->ratio[i];
+        if (!p->changed[i])
+            continue;
+        memcpy(&bias, unit + l->layout->bias + slot * sizeof(bias),
+               sizeof(bias));
+        s->how->ops->kv_store(
+            l->layout, unit, slot,
+            p->changed[i] & FATE_NEW_KEY ? p->new_key + i * d : NULL,
+            p->changed[i] & FATE_NEW_VALUE ? p->new_value + i * d : NULL, bias);
+    }
+}
+
+static void run_piece(const struct pass *s, uint32_t from, uint32_t to)
+{
+    const struct fate *f = s->how->fate;
+    const struct piece *p = &s->p;
+    struct fate_list in = {.n = to - from,
+                           .head_dim = s->l->layout->head_dim,
+                           .id = s->l->id,
+                           .n_seen = s->l->n_seen,
+                           .pos = p->pos,
+                           .state = p->state,
+                           .value = p->value,
+                           .key = p->key,
+                           .mass = p->mass,
+                           .column = p->column,
+                           .band = p->band};
+    struct fate_result out = {.changed = p->changed,
+                              .value = p->new_value,
+                              .key = p->new_key,
+                              .ratio = p->ratio};
+    gather(s, from, to);
+    f->run(&in, s->how->options, &out, p->fate_scratch);
+    merge_counts_add(s->counts, &out.counts);
+    scatter(s, from, to);
+}
+
+/* The end of the bucket that begins at order[from]; the end of the list for
+ * fates that want all of it. */
+static uint32_t piece_end(const struct pass *s, uint32_t from)
+{
+    uint32_t to = from + 1;
+    if (!s->how->fate->by_bucket)
+        return s->l->n;
+    int32_t start = band_start(pos_of(s->l, s->order[from]));
+    while (to < s->l->n && band_start(pos_of(s->l, s->order[to])) == start)
+        to++;
+    assert(to - from <= MERGE_BUCKET);
+    return to;
+}
+
+void apply_values(const struct apply_list *l, const struct apply_how *how,
+                  float *ratio, struct merge_counts *c, void *scratch)
+{
+    struct pass s = {.l = l, .how = how, .ratio = ratio, .counts = c};
+    struct room r = {scratch, 0};
+    uint32_t *a = carve(&r, l->n * sizeof(*a));
+    uint32_t *b = carve(&r, l->n * sizeof(*b));
+    lay_out(&s.p, how->fate, piece_entries(how->fate, l->n),
+            l->layout->head_dim, &r);
+    s.order = sorted(l, a, b);
+    for (uint32_t from = 0, to; from < l->n; from = to) {
+        bool any = false;
+        to = piece_end(&s, from);
+        for (uint32_t k = from; k < to; k++) {
+            any = any || state_of(l, s.order[k]) == FATE_LEAVES;
+            ratio[s.order[k]] = 1.0f;
+        }
+        if (any)
+            run_piece(&s, from, to);
+    }
+}
+
+void apply_bias(const struct apply_list *l, const struct merge_options *o,
+                const float *ratio)
+{
+    for (uint32_t e = 0; e < l->n; e++) {
+        uint8_t *at = l->unit[e / KV_UNIT] + l->layout->bias +
+                      e % KV_UNIT * sizeof(float);
+        float bias;
+        if (!(ratio[e] > 1.0f) || state_of(l, e) != FATE_STAYS)
+            continue;
+        memcpy(&bias, at, sizeof(bias));
+        bias = compensation_bias(bias, ratio[e], o);
+        memcpy(at, &bias, sizeof(bias));
+    }
+}

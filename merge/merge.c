@@ -1,0 +1,48 @@
+#include "merge/merge.h"
+
+#include <math.h>
+
+struct merge_options merge_options_default(void)
+{
+    return (struct merge_options){.n_window = 32,
+                                  .n_pool = 5,
+                                  .n_sinks = 4,
+                                  .n_recent = 16,
+                                  .alpha = 0.5f,
+                                  .min_mass = 1.0f,
+                                  .max_ratio = 4.0f,
+                                  .min_cosine = 0.75f,
+                                  .n_next = 32};
+}
+
+struct merge_options merge_options_paper(void)
+{
+    struct merge_options o = merge_options_default();
+    o.n_sinks = 0;
+    o.per_layer = true;
+    o.mean_ratio = true;
+    o.min_mass = 0.0f;
+    o.max_ratio = INFINITY;
+    return o;
+}
+
+void merge_counts_add(struct merge_counts *to, const struct merge_counts *c)
+{
+    to->evicted += c->evicted;
+    to->routed += c->routed;
+    to->merged += c->merged;
+    to->hosts += c->hosts;
+    to->gate_sum += c->gate_sum;
+    if (c->log_ratio > to->log_ratio)
+        to->log_ratio = c->log_ratio;
+}
+
+double merge_routed_share(const struct merge_counts *c)
+{
+    return c->evicted ? (double)c->routed / (double)c->evicted : 0;
+}
+
+double merge_mean_gate(const struct merge_counts *c)
+{
+    return c->routed ? c->gate_sum / (double)c->routed : 0;
+}
