@@ -22,4 +22,6 @@ const struct ops avx2_ops = {
     .attend_state_floats = avx2_attend_state_floats,
     .attend_segment = avx2_attend_segment,
     .attend_join = avx2_attend_join,
+    .attend_logits = avx2_attend_logits,
+    .softmax = avx2_softmax,
 };

@@ -48,5 +48,8 @@ void avx2_attend_segment(const struct attend_args *a, int64_t segment,
                          float *state, void *scratch);
 void avx2_attend_join(const struct attend_args *a, const float *states,
                       int64_t n_segments);
+void avx2_attend_logits(const struct attend_args *a, float *logit,
+                        int64_t stride, void *scratch);
+void avx2_softmax(float *x, int64_t n);
 
 #endif

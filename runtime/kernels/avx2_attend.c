@@ -120,6 +120,17 @@ static __m256 visible_lanes(int i, int n)
         _mm256_cmpgt_epi32(_mm256_set1_epi32(n - i * LANES), lane));
 }
 
+/* The logits that vector i of a row's scores are. */
+static __m256 logits(const struct kv_layout *l, const struct attend_block *b,
+                     int i, const float *score)
+{
+    __m256 s = _mm256_loadu_ps(score + i * LANES);
+    __m256 bias = column(l, b, l->bias, i);
+    return l->type == KV_Q8_0
+               ? _mm256_fmadd_ps(s, column(l, b, l->k_scale, i), bias)
+               : _mm256_add_ps(s, bias);
+}
+
 /* One row's scores become weights; its maximum and its sum of weights are
  * brought up to date. Returns what the older weights are multiplied by. n:
  * entries of the block that the row sees. */
@@ -130,11 +141,7 @@ static float weigh(const struct kv_layout *l, const struct attend_block *b,
     int vectors = (n + LANES - 1) / LANES;
     __m256 top = _mm256_set1_ps(*m);
     for (int i = 0; i < vectors; i++) {
-        __m256 s = _mm256_loadu_ps(weight + i * LANES);
-        __m256 bias = column(l, b, l->bias, i);
-        s = l->type == KV_Q8_0
-                ? _mm256_fmadd_ps(s, column(l, b, l->k_scale, i), bias)
-                : _mm256_add_ps(s, bias);
+        __m256 s = logits(l, b, i, weight);
         s = _mm256_blendv_ps(none, s, visible_lanes(i, n));
         _mm256_storeu_ps(weight + i * LANES, s);
         top = _mm256_max_ps(s, top);
@@ -249,13 +256,18 @@ static void fold(uint32_t d, float *into, const float *next)
 }
 
 /* A row that sees nothing (every bias is -infinity) gives zeros. */
-static void finish(uint32_t d, const float *state, float *out)
+static void finish(const struct attend_args *a, int64_t row, const float *state)
 {
-    float l = state[d + 1];
+    uint32_t d = a->layout->head_dim;
+    int64_t i = row / a->group, g = row % a->group;
+    float l = state[d + 1], *out = a->out + i * a->out_stride + g * d;
     __m256 sum = _mm256_set1_ps(l == 0.0f ? 1.0f : l);
-    for (uint32_t i = 0; i < d; i += LANES)
-        _mm256_storeu_ps(out + i,
-                         _mm256_div_ps(_mm256_loadu_ps(state + i), sum));
+    for (uint32_t k = 0; k < d; k += LANES)
+        _mm256_storeu_ps(out + k,
+                         _mm256_div_ps(_mm256_loadu_ps(state + k), sum));
+    if (a->norm != NULL)
+        memcpy(a->norm + i * a->norm_stride + 2 * g, state + d,
+               2 * sizeof(*state));
 }
 
 void avx2_attend(const struct attend_args *a, void *memory)
@@ -272,8 +284,7 @@ void avx2_attend(const struct attend_args *a, void *memory)
             fold(d, s.total + r * stride, s.part + r * stride);
     }
     for (int64_t r = 0; r < rows; r++)
-        finish(d, s.total + r * stride,
-               a->out + r / a->group * a->out_stride + r % a->group * d);
+        finish(a, r, s.total + r * stride);
 }
 
 void avx2_attend_segment(const struct attend_args *a, int64_t index,
@@ -294,6 +305,64 @@ void avx2_attend_join(const struct attend_args *a, const float *states,
         memcpy(total, states + g * stride, sizeof(float) * (size_t)stride);
         for (int64_t s = 1; s < n_segments; s++)
             fold(d, total, states + (s * a->group + g) * stride);
-        finish(d, total, a->out + g * (int64_t)d);
+        finish(a, g, total);
     }
+}
+
+void avx2_attend_logits(const struct attend_args *a, float *logit,
+                        int64_t stride, void *memory)
+{
+    int rows = a->n_query * a->group;
+    struct scratch s = carve(a, memory);
+    /* The blocks of a list whose last entry every row sees. */
+    struct attend_args all = *a;
+    all.n_visible -= a->n_query - 1;
+    scale_queries(a, s.q);
+    for (int64_t e = 0; e < a->n_visible; e += KV_BLOCK) {
+        struct attend_block b = block_at(&all, e, a->n_visible);
+        b.kv = rows <= DIRECT_ROWS ? NULL : s.kv;
+        avx2_attend_qk(&b, s.q, rows, s.weight);
+        for (int64_t r = 0; r < rows; r++)
+            for (int i = 0; i < b.n_units * (KV_UNIT / LANES); i++)
+                _mm256_storeu_ps(
+                    logit + r * stride + e + i * LANES,
+                    logits(a->layout, &b, i, s.weight + r * KV_BLOCK));
+    }
+}
+
+/* Eight of the n - i numbers from x + i on; -infinity behind the last. */
+static __m256 load_tail(const float *x, int64_t i, int64_t n)
+{
+    float tail[LANES];
+    if (n - i >= LANES)
+        return _mm256_loadu_ps(x + i);
+    for (int64_t k = 0; k < LANES; k++)
+        tail[k] = i + k < n ? x[i + k] : -INFINITY;
+    return _mm256_loadu_ps(tail);
+}
+
+static void store_tail(float *x, int64_t i, int64_t n, __m256 v)
+{
+    float tail[LANES];
+    _mm256_storeu_ps(tail, v);
+    memcpy(x + i, tail,
+           sizeof(float) * (size_t)(n - i < LANES ? n - i : LANES));
+}
+
+void avx2_softmax(float *x, int64_t n)
+{
+    __m256 top = _mm256_set1_ps(-INFINITY), sum = _mm256_setzero_ps();
+    for (int64_t i = 0; i < n; i += LANES)
+        top = _mm256_max_ps(load_tail(x, i, n), top);
+    float m = largest_lane(top);
+    top = _mm256_set1_ps(m == -INFINITY ? 0.0f : m);
+    for (int64_t i = 0; i < n; i += LANES) {
+        __m256 p = avx2_exp(_mm256_sub_ps(load_tail(x, i, n), top));
+        sum = _mm256_add_ps(sum, p);
+        store_tail(x, i, n, p);
+    }
+    float l = sum_of_lanes(sum);
+    sum = _mm256_set1_ps(l == 0.0f ? 1.0f : l);
+    for (int64_t i = 0; i < n; i += LANES)
+        store_tail(x, i, n, _mm256_div_ps(load_tail(x, i, n), sum));
 }

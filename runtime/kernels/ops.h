@@ -67,6 +67,11 @@ struct attend_args {
     float *out;       /* same shape as q */
     int64_t out_stride;
     float scale; /* 1 / sqrt(head_dim), or what the model says */
+    /* NULL, or where attend and attend_join say what they divided by:
+     * norm[i * norm_stride + 2 * g] is the largest logit of the row, and
+     * behind it stands the sum of exp(logit - largest). */
+    float *norm;
+    int64_t norm_stride;
 };
 
 struct ops {
@@ -133,6 +138,17 @@ struct ops {
                            float *state, void *scratch);
     void (*attend_join)(const struct attend_args *a, const float *states,
                         int64_t n_segments);
+
+    /* For those who watch attention: logit[(i * group + g) * stride + e] =
+     * scale * q.k + bias for the first n_visible entries e, the same for all
+     * query rows: whoever wants a row to see less masks it. `stride` is
+     * n_visible rounded up to KV_UNIT at least; the logits behind n_visible
+     * are anything. Scratch as for attend; out and norm are not used. */
+    void (*attend_logits)(const struct attend_args *a, float *logit,
+                          int64_t stride, void *scratch);
+    /* x[i] = exp(x[i]) / sum of exp(x), where -infinity gives 0; all zeros
+     * when there is nothing else. */
+    void (*softmax)(float *x, int64_t n);
 };
 
 extern const struct ops ops_reference;

@@ -22,6 +22,8 @@ const struct ops ops_reference = {
     .attend_state_floats = ref_attend_state_floats,
     .attend_segment = ref_attend_segment,
     .attend_join = ref_attend_join,
+    .attend_logits = ref_attend_logits,
+    .softmax = ref_softmax,
 };
 
 /* 2^n for -1022 <= n <= 1023. */

@@ -41,5 +41,8 @@ void ref_attend_segment(const struct attend_args *a, int64_t segment,
                         float *state, void *scratch);
 void ref_attend_join(const struct attend_args *a, const float *states,
                      int64_t n_segments);
+void ref_attend_logits(const struct attend_args *a, float *logit,
+                       int64_t stride, void *scratch);
+void ref_softmax(float *x, int64_t n);
 
 #endif

@@ -37,6 +37,16 @@ static float entry_bias(const struct kv_layout *l, const uint8_t *unit,
     return b;
 }
 
+static float logit_of(const struct attend_args *a, const float *q, int64_t e,
+                      const float *key)
+{
+    double dot = 0;
+    for (uint32_t i = 0; i < a->layout->head_dim; i++)
+        dot += (double)q[i] * (double)key[i];
+    return (float)dot * a->scale +
+           entry_bias(a->layout, a->unit[e / KV_UNIT], (uint32_t)(e % KV_UNIT));
+}
+
 /* Adds entries [e0, e1), at most one block of them, to one head's state. */
 static void add_block(const struct attend_args *a, const float *q, int64_t e0,
                       int64_t e1, float *state)
@@ -46,13 +56,9 @@ static void add_block(const struct attend_args *a, const float *q, int64_t e0,
     float score[KV_BLOCK], key[OPS_HEAD_DIM_MAX], value[OPS_HEAD_DIM_MAX];
     float top = *m;
     for (int64_t e = e0; e < e1; e++) {
-        const uint8_t *unit = a->unit[e / KV_UNIT];
-        uint32_t slot = (uint32_t)(e % KV_UNIT);
-        ref_kv_load(a->layout, unit, slot, key, value);
-        double dot = 0;
-        for (uint32_t i = 0; i < d; i++)
-            dot += (double)q[i] * (double)key[i];
-        float s = (float)dot * a->scale + entry_bias(a->layout, unit, slot);
+        ref_kv_load(a->layout, a->unit[e / KV_UNIT], (uint32_t)(e % KV_UNIT),
+                    key, value);
+        float s = logit_of(a, q, e, key);
         score[e - e0] = s;
         top = s > top ? s : top;
     }
@@ -101,11 +107,17 @@ static void fold(uint32_t d, float *into, const float *next)
 }
 
 /* A row that sees nothing (every bias is -infinity) gives zeros. */
-static void finish(uint32_t d, const float *state, float *out)
+static void finish(const struct attend_args *a, int i, int g,
+                   const float *state)
 {
+    uint32_t d = a->layout->head_dim;
+    float *out = a->out + i * a->out_stride + g * (int64_t)d;
     float l = state[d + 1];
-    for (uint32_t i = 0; i < d; i++)
-        out[i] = l > 0.0f ? state[i] / l : 0.0f;
+    for (uint32_t k = 0; k < d; k++)
+        out[k] = l > 0.0f ? state[k] / l : 0.0f;
+    if (a->norm)
+        memcpy(a->norm + i * a->norm_stride + 2 * (int64_t)g, state + d,
+               2 * sizeof(*state));
 }
 
 void ref_attend(const struct attend_args *a, void *scratch)
@@ -123,7 +135,7 @@ void ref_attend(const struct attend_args *a, void *scratch)
                 one_segment(a, q, n_visible, s, part);
                 fold(d, total, part);
             }
-            finish(d, total, a->out + i * a->out_stride + g * (int64_t)d);
+            finish(a, i, g, total);
         }
     }
 }
@@ -148,6 +160,34 @@ void ref_attend_join(const struct attend_args *a, const float *states,
         memcpy(total, states + g * stride, sizeof(float) * (size_t)stride);
         for (int64_t s = 1; s < n_segments; s++)
             fold(d, total, states + (s * a->group + g) * stride);
-        finish(d, total, a->out + g * (int64_t)d);
+        finish(a, 0, g, total);
     }
+}
+
+void ref_attend_logits(const struct attend_args *a, float *logit,
+                       int64_t stride, void *scratch)
+{
+    uint32_t d = a->layout->head_dim;
+    float key[OPS_HEAD_DIM_MAX], value[OPS_HEAD_DIM_MAX];
+    (void)scratch;
+    for (int64_t e = 0; e < a->n_visible; e++) {
+        ref_kv_load(a->layout, a->unit[e / KV_UNIT], (uint32_t)(e % KV_UNIT),
+                    key, value);
+        for (int i = 0; i < a->n_query; i++)
+            for (int g = 0; g < a->group; g++)
+                logit[(i * a->group + g) * stride + e] = logit_of(
+                    a, a->q + i * a->q_stride + g * (int64_t)d, e, key);
+    }
+}
+
+void ref_softmax(float *x, int64_t n)
+{
+    float top = -INFINITY;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)(x[i] = top == -INFINITY ? 0 : ref_exp(x[i] - top));
+    for (int64_t i = 0; i < n && sum > 0; i++)
+        x[i] = (float)((double)x[i] / sum);
 }

@@ -292,21 +292,117 @@ static void segments_joined_give_the_bits_of_the_whole(void **state)
         for (int t = 0; o != NULL && t < 21; t++) {
             struct problem *p =
                 problem_new(o, KV_TYPES[t % 3], 80, 7, 1, lengths[t / 3], 0.1f);
-            run(p, 0, 1, p->out);
             float *joined = check_alloc(sizeof(float) * (size_t)p->stride);
-            struct attend_args a = args_of(p, 0, 1, joined);
+            struct attend_args a = args_of(p, 0, 1, p->out);
+            float norm[2][14];
+            void *scratch = check_alloc(o->attend_scratch_bytes(&a));
+            a.norm = norm[0];
+            o->attend(&a, scratch);
+            a.out = joined;
+            a.norm = norm[1];
             int64_t n = (a.n_visible + KV_SEGMENT - 1) / KV_SEGMENT;
             int64_t floats = o->attend_state_floats(80) * p->group;
             float *states = check_alloc(sizeof(float) * (size_t)(n * floats));
-            void *scratch = check_alloc(o->attend_scratch_bytes(&a));
             for (int64_t s = n - 1; s >= 0; s--)
                 o->attend_segment(&a, s, states + s * floats, scratch);
             o->attend_join(&a, states, n);
             assert_memory_equal(joined, p->out,
                                 sizeof(float) * (size_t)(80 * p->group));
+            assert_memory_equal(norm[0], norm[1], sizeof(norm[0]));
             free(scratch);
             free(states);
             free(joined);
+            problem_free(p);
+        }
+    }
+}
+
+static double want_logit(const struct problem *p, int row, int g, int64_t e)
+{
+    uint32_t d = p->layout.head_dim;
+    const float *q = p->q + row * p->stride + g * (int64_t)d;
+    double dot = 0;
+    for (uint32_t i = 0; i < d; i++)
+        dot += (double)q[i] * (double)p->k[e * d + i];
+    return dot / sqrt((double)d) + (double)p->bias[e];
+}
+
+static void check_logits(const struct problem *p)
+{
+    struct attend_args a = args_of(p, 0, p->n_query, NULL);
+    int64_t stride = (p->len + KV_UNIT - 1) / KV_UNIT * KV_UNIT;
+    int rows = p->n_query * p->group;
+    float *got = check_alloc((uint64_t)(stride * rows) * sizeof(float));
+    void *scratch = check_alloc(p->ops->attend_scratch_bytes(&a));
+    a.n_visible = p->len;
+    p->ops->attend_logits(&a, got, stride, scratch);
+    for (int r = 0; r < rows; r++)
+        for (int64_t e = 0; e < p->len; e++) {
+            double want = want_logit(p, r / p->group, r % p->group, e);
+            double x = (double)got[r * stride + e];
+            /* Sums of up to 256 products of about 1. */
+            if (isinf(want) ? !(x < 0 && isinf(x)) : !(fabs(x - want) < 1e-5))
+                fail_msg("%s %s row %d entry %d of %d: %g, not %g",
+                         p->ops->name, kv_type_name(p->layout.type), r, (int)e,
+                         (int)p->len, x, want);
+        }
+    free(scratch);
+    free(got);
+}
+
+static void logits_are_those_of_float64_for_all_entries(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 16, 17, 63, 65, 200, 700};
+    static const uint32_t dims[] = {8, 64, 80, 128};
+    static const int queries[] = {1, 2, 5, 16};
+    for (int i = 0; i < CHECK_TABLES; i++) {
+        const struct ops *o = check_table(i);
+        for (int t = 0; o != NULL && t < 3 * 7 * 4; t++) {
+            int n_query = queries[t % 4];
+            int64_t len = lengths[t / 12];
+            struct problem *p =
+                problem_new(o, KV_TYPES[t % 3], dims[t % 4], 1 + t % 7,
+                            len < n_query ? (int)len : n_query, len, 0.1f);
+            check_logits(p);
+            problem_free(p);
+        }
+    }
+}
+
+/* The largest logit of each row, and the sum of what is relative to it. */
+static void check_norm(const struct problem *p, const float *norm,
+                       int64_t stride)
+{
+    for (int r = 0; r < p->n_query * p->group; r++) {
+        int row = r / p->group, g = r % p->group;
+        double top = -INFINITY, sum = 0;
+        for (int64_t e = 0; e < p->len - p->n_query + 1 + row; e++)
+            top = fmax(top, want_logit(p, row, g, e));
+        for (int64_t e = 0; e < p->len - p->n_query + 1 + row; e++)
+            sum += exp(want_logit(p, row, g, e) - top);
+        const float *got = norm + row * stride + 2 * g;
+        assert_true(fabs((double)got[0] - top) < 1e-5);
+        assert_true(fabs((double)got[1] / sum - 1) < 2e-5);
+    }
+}
+
+static void attention_says_what_it_divided_by(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CHECK_TABLES; i++) {
+        const struct ops *o = check_table(i);
+        for (int t = 0; o != NULL && t < 3; t++) {
+            struct problem *p =
+                problem_new(o, KV_TYPES[t], 64, 3, 5, 1100, 0.1f);
+            struct attend_args a = args_of(p, 0, 5, p->out);
+            void *scratch = check_alloc(o->attend_scratch_bytes(&a));
+            float norm[5 * 8];
+            a.norm = norm;
+            a.norm_stride = 8;
+            o->attend(&a, scratch);
+            check_norm(p, norm, 8);
+            free(scratch);
             problem_free(p);
         }
     }
@@ -344,6 +440,8 @@ int main(void)
         cmocka_unit_test(a_row_that_sees_nothing_gives_zeros),
         cmocka_unit_test(a_query_row_has_the_same_bits_alone_and_in_a_chunk),
         cmocka_unit_test(segments_joined_give_the_bits_of_the_whole),
+        cmocka_unit_test(logits_are_those_of_float64_for_all_entries),
+        cmocka_unit_test(attention_says_what_it_divided_by),
         cmocka_unit_test(large_scores_do_not_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,6 +144,54 @@ static void tables_are_found_by_name(void **state)
     assert_ptr_equal(best, ops_avx2() != NULL ? ops_avx2() : &ops_reference);
 }
 
+static void softmax_is_that_of_float64(void **state)
+{
+    (void)state;
+    struct rng r;
+    rng_seed(&r, 5);
+    float x[SIZE_MAX_ + 1];
+    double want[SIZE_MAX_];
+    for (int i = 0; i < CHECK_TABLES; i++) {
+        const struct ops *o = check_table(i);
+        for (int s = 0; o != NULL && s < N_SIZES * 3; s++) {
+            int64_t n = SIZES[s / 3];
+            double top = -INFINITY, sum = 0;
+            for (int64_t k = 0; k < n; k++) {
+                x[k] = check_normal(&r) * (s % 3 == 2 ? 900.0f : 3.0f);
+                if (s % 3 == 1 && k % 3 == 1)
+                    x[k] = -INFINITY;
+                top = fmax(top, (double)x[k]);
+            }
+            for (int64_t k = 0; k < n; k++)
+                sum += want[k] = exp((double)x[k] - top);
+            for (int64_t k = 0; k < n; k++)
+                want[k] /= sum;
+            x[n] = 77;
+            o->softmax(x, n);
+            assert_true(check_nmse(x, want, n) < 1e-11);
+            assert_true(x[n] == 77);
+        }
+    }
+}
+
+static void softmax_of_nothing_is_zeros(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CHECK_TABLES; i++) {
+        const struct ops *o = check_table(i);
+        float x[20];
+        for (int k = 0; k < 20; k++)
+            x[k] = -INFINITY;
+        if (o == NULL)
+            continue;
+        o->softmax(x, 0);
+        assert_true(x[0] < 0);
+        o->softmax(x, 20);
+        for (int k = 0; k < 20; k++)
+            assert_true(x[k] == 0.0f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +200,8 @@ int main(void)
         cmocka_unit_test(silu_times_up_is_that_of_float64),
         cmocka_unit_test(add_adds),
         cmocka_unit_test(tables_are_found_by_name),
+        cmocka_unit_test(softmax_is_that_of_float64),
+        cmocka_unit_test(softmax_of_nothing_is_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
