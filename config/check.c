@@ -36,6 +36,42 @@ static enum err check_alias(const char *alias, struct errmsg *m)
     return OK;
 }
 
+/* What never leaves a head must fit under its floor. */
+static enum err check_floor(const struct config *c, struct errmsg *m)
+{
+    int64_t least = c->protect_sinks + c->protect_recent;
+    if (c->min_tokens_per_head < least)
+        return err_set(m, ERR_INVAL,
+                       "--min-tokens-per-head: %" PRId64
+                       " is less than the %" PRId64
+                       " tokens that --protect-sinks and --protect-recent "
+                       "keep in every head",
+                       c->min_tokens_per_head, least);
+    if (c->session_tokens > 0 && c->session_tokens < c->min_tokens_per_head)
+        return err_set(m, ERR_INVAL,
+                       "--session-tokens: a cap of %" PRId64
+                       " is less than the %" PRId64
+                       " tokens of --min-tokens-per-head; 0 means no cap",
+                       c->session_tokens, c->min_tokens_per_head);
+    return OK;
+}
+
+/* Whether the names mean something is known where the gates are. */
+static enum err check_exact(const struct config *c, struct errmsg *m)
+{
+    if (strcmp(c->policy, "exact") != 0 && strcmp(c->policy, "none") != 0)
+        return OK;
+    const char *other = c->session_tokens > 0  ? "--session-tokens"
+                        : c->unbounded_context ? "--unbounded-context"
+                                               : NULL;
+    if (!other)
+        return OK;
+    return err_set(m, ERR_INVAL,
+                   "%s: a conversation must forget for it, and --policy %s "
+                   "never does",
+                   other, c->policy);
+}
+
 enum err config_check(const struct config *c, uint64_t memory_total,
                       struct errmsg *m)
 {
@@ -47,7 +83,9 @@ enum err config_check(const struct config *c, uint64_t memory_total,
                        c->kv_memory, memory_total);
     if (c->host[0] == '\0')
         return err_set(m, ERR_INVAL, "--host: the address is empty");
-    enum err rc = OK;
+    enum err rc = check_floor(c, m);
+    if (rc == OK)
+        rc = check_exact(c, m);
     for (size_t i = 0; i < c->cors_origin.n && rc == OK; i++)
         rc = check_origin(c->cors_origin.item[i], m);
     for (size_t i = 0; i < c->alias.n && rc == OK; i++)

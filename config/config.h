@@ -25,8 +25,6 @@ struct config_list {
     size_t n;
 };
 
-enum config_policy { CONFIG_POLICY_EXACT, CONFIG_POLICY_NONE };
-
 /* Strings are owned and never NULL after config_load(). */
 struct config {
     char *config; /* file that was read, or "" */
@@ -34,14 +32,21 @@ struct config {
     struct config_list alias;
     bool any_model;
     char *host;
-    int64_t port;        /* 0: a free one */
-    int64_t threads;     /* at least 1 */
-    uint64_t kv_memory;  /* bytes */
-    int64_t kv_type;     /* enum kv_type of base/kv_layout.h */
-    int64_t max_context; /* tokens; 0: what the model was trained for */
-    int64_t max_running; /* answers */
-    int64_t max_queue;   /* requests */
-    int64_t policy;      /* enum config_policy */
+    int64_t port;                /* 0: a free one */
+    int64_t threads;             /* at least 1 */
+    uint64_t kv_memory;          /* bytes */
+    int64_t kv_type;             /* enum kv_type of base/kv_layout.h */
+    int64_t max_context;         /* tokens; 0: what the model was trained for */
+    int64_t max_running;         /* answers */
+    int64_t max_queue;           /* requests */
+    char *policy;                /* a name, or "": as the gates allow */
+    char *admission;             /* a name, or "": the same */
+    int64_t session_tokens;      /* entries per list on average; 0: no cap */
+    int64_t min_tokens_per_head; /* entries */
+    int64_t protect_sinks;       /* tokens */
+    int64_t protect_recent;      /* tokens */
+    double idle_decay;
+    bool unbounded_context;
     bool deterministic;
     uint64_t max_body;              /* bytes */
     int64_t drain_timeout;          /* milliseconds */
@@ -73,10 +78,17 @@ MUST_CHECK enum err config_load_from(struct config *out,
                                      const struct config_sources *s,
                                      struct errmsg *m);
 
+/* Sets a string option to another value, as where a default becomes known. */
+MUST_CHECK enum err config_set_string(char **field, const char *value);
+
 /* Rules between options and against the machine; called by config_load().
  * memory_total 0: unknown. */
 MUST_CHECK enum err config_check(const struct config *c, uint64_t memory_total,
                                  struct errmsg *m);
+
+/* One JSON object with the value of every option, as GET /admin/config shows
+ * it: sizes in bytes, times in milliseconds. No option holds a secret. */
+MUST_CHECK enum err config_put_json(struct buf *out, const struct config *c);
 
 /* The text of `ebb serve --help`, of docs/options.md, and of the example file
  * deploy/ebb.conf. */

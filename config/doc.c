@@ -132,7 +132,7 @@ enum err config_put_page(struct buf *out)
  * number. */
 static enum err put_default(struct buf *out, const struct option *o)
 {
-    if (o->type == OPT_BOOL || o->type == OPT_INT)
+    if (o->type == OPT_BOOL || o->type == OPT_INT || o->type == OPT_REAL)
         return buf_puts(out, o->dflt);
     if (o->type != OPT_LIST)
         return buf_printf(out, "\"%s\"", o->dflt);

@@ -79,16 +79,18 @@ static enum err set_scalar(struct loader *l, const struct option *o,
         return set(l, o, v->valuestring, where);
     if (cJSON_IsBool(v) && o->type == OPT_BOOL)
         return set(l, o, cJSON_IsTrue(v) ? "true" : "false", where);
-    if (cJSON_IsNumber(v) && (o->type == OPT_INT || o->type == OPT_BYTES)) {
+    if (cJSON_IsNumber(v) &&
+        (o->type == OPT_INT || o->type == OPT_BYTES || o->type == OPT_REAL)) {
         if (json_int64(v, &whole) == OK)
             snprintf(number, sizeof(number), "%" PRId64, whole);
         else
             snprintf(number, sizeof(number), "%.17g", v->valuedouble);
         return set(l, o, number, where);
     }
+    bool number_only = o->type == OPT_INT || o->type == OPT_REAL;
     const char *want = o->type == OPT_BOOL   ? "true or false"
                        : o->type == OPT_LIST ? "a list of strings"
-                       : o->type == OPT_INT  ? "a number"
+                       : number_only         ? "a number"
                                              : "a string";
     return err_set(l->m, ERR_INVAL, "%s must be %s", where, want);
 }
@@ -370,6 +372,16 @@ enum err config_load(struct config *out, int argc, char *const *argv,
         .cpus = host_cpus(),
     };
     return config_load_from(out, &s, m);
+}
+
+enum err config_set_string(char **field, const char *value)
+{
+    char *copy = strdup(value);
+    if (copy == NULL)
+        return ERR_NOMEM;
+    free(*field);
+    *field = copy;
+    return OK;
 }
 
 void config_fini(struct config *c)

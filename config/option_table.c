@@ -2,10 +2,8 @@
 
 #define FIELD(f) offsetof(struct config, f)
 
-/* In the order of enum kv_type, enum config_policy, enum log_format and enum
- * log_level. */
+/* In the order of enum kv_type, enum log_format and enum log_level. */
 static const char *const kv_types[] = {"f16", "q8_0", "f32", NULL};
-static const char *const policies[] = {"exact", "none", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const log_levels[] = {"debug", "info", "warn",
                                          "error", "off",  NULL};
@@ -93,9 +91,9 @@ static const struct option table[] = {
         .word = "SIZE",
         .help = "Bytes of cached keys and values, with their bookkeeping, of "
                 "all requests and of all finished conversations together. "
-                "Never exceeded: when it is full, the conversations at rest "
-                "that were used longest ago are dropped, and a request that "
-                "finds no room waits. Weights, activations and network "
+                "Never exceeded: when it is full, entries leave as --policy "
+                "says, and a request that finds no room waits. Weights, "
+                "activations and network "
                 "buffers are not part of it; the start prints their sizes. A "
                 "percentage is of the memory that is available at the start.",
     },
@@ -143,13 +141,93 @@ static const struct option table[] = {
     },
     {
         .name = "policy",
-        .type = OPT_CHOICE,
+        .type = OPT_STRING,
         .field = FIELD(policy),
-        .dflt = "exact",
-        .choices = policies,
-        .help = "What a running conversation may forget when memory is short. "
-                "Both values mean: nothing; requests wait or are refused "
-                "instead. Policies that forget are not built yet.",
+        .dflt = "",
+        .word = "NAME",
+        .shown_dflt = "dbtrimkv with gates, else streamingllm",
+        .help = "Who leaves when memory is short. dbtrimkv: the entries that "
+                "the gates value least, over all conversations. trimkv: the "
+                "same gates, every head of a conversation gives alike. "
+                "streamingllm: the oldest, but for the first tokens. exact "
+                "(or none): nobody; requests wait, or are refused with the "
+                "numbers. A request may ask for another one (kv.policy).",
+    },
+    {
+        .name = "admission",
+        .type = OPT_STRING,
+        .field = FIELD(admission),
+        .dflt = "",
+        .word = "RANKING+FATE",
+        .shown_dflt = "retention+drop with gates, else the policy's own +drop",
+        .help = "What happens to a prompt that is larger than its share of "
+                "the memory. The ranking says what leaves between two chunks "
+                "of it: retention (the gates), or the name of the policy. "
+                "The fate is drop. none: a prompt is never cut, but waits "
+                "for room.",
+    },
+    {
+        .name = "session_tokens",
+        .type = OPT_INT,
+        .field = FIELD(session_tokens),
+        .dflt = "0",
+        .max = 1 << 24,
+        .word = "N",
+        .shown_dflt = "0, no cap",
+        .help = "The most that one conversation keeps, in entries per layer "
+                "and KV head on average. It is passed by at most one entry "
+                "per head, between two steps.",
+    },
+    {
+        .name = "min_tokens_per_head",
+        .type = OPT_INT,
+        .field = FIELD(min_tokens_per_head),
+        .dflt = "20",
+        .min = 1,
+        .max = 4096,
+        .word = "N",
+        .help = "Entries that every layer and KV head of a conversation "
+                "keeps, whatever they are worth. The protected first and "
+                "newest tokens count.",
+    },
+    {
+        .name = "protect_sinks",
+        .type = OPT_INT,
+        .field = FIELD(protect_sinks),
+        .dflt = "4",
+        .max = 1024,
+        .word = "N",
+        .help = "First tokens of a conversation that never leave.",
+    },
+    {
+        .name = "protect_recent",
+        .type = OPT_INT,
+        .field = FIELD(protect_recent),
+        .dflt = "16",
+        .min = 1,
+        .max = 1024,
+        .word = "N",
+        .help = "Newest tokens of a conversation that never leave.",
+    },
+    {
+        .name = "idle_decay",
+        .type = OPT_REAL,
+        .field = FIELD(idle_decay),
+        .dflt = "0.05",
+        .max = 1000000,
+        .word = "X",
+        .help = "How fast a conversation at rest loses rank: its scores fall "
+                "by this for every 1000 tokens that the server computes "
+                "meanwhile. 0: not at all.",
+    },
+    {
+        .name = "unbounded_context",
+        .type = OPT_BOOL,
+        .field = FIELD(unbounded_context),
+        .dflt = "false",
+        .help = "Let a conversation go on beyond the context: what it still "
+                "keeps is moved to new positions. Its cap or its share of "
+                "the memory must be smaller than the context.",
     },
     {
         .name = "deterministic",

@@ -45,27 +45,28 @@ static enum err put_usage(struct buf *out, const struct gen_status *st)
         st->prompt_tokens + st->completion_tokens, st->cached_tokens);
 }
 
-/* Nothing is evicted or merged yet, so nothing is lost. */
+/* The counts as the engine published them: all of one moment. */
 static enum err put_kv(struct buf *out, const struct gen_status *st)
 {
     double share = st->full_entries > 0
                        ? (double)st->retained_entries / (double)st->full_entries
                        : 1.0;
-    uint64_t evicted = st->full_entries - st->retained_entries;
     PUT(buf_printf(out,
-                   "\"kv\":{\"session\":null,\"policy\":\"exact\","
+                   "\"kv\":{\"session\":null,\"policy\":\"%s\","
                    "\"logical_tokens\":%llu,\"retained_entries\":%llu,"
                    "\"full_entries\":%llu,\"retained_share\":",
+                   forget_policy_name(st->policy),
                    (unsigned long long)st->logical_tokens,
                    (unsigned long long)st->retained_entries,
                    (unsigned long long)st->full_entries));
     PUT(json_put_double(out, share));
     return buf_printf(out,
-                      ",\"evicted_entries\":%llu,\"merged_entries\":0,"
+                      ",\"evicted_entries\":%llu,\"merged_entries\":%llu,"
                       "\"bytes\":%llu,\"lossy\":%s}",
-                      (unsigned long long)evicted,
+                      (unsigned long long)st->evicted_entries,
+                      (unsigned long long)st->merged_entries,
                       (unsigned long long)st->kv_bytes,
-                      evicted > 0 ? "true" : "false");
+                      st->evicted_entries > 0 ? "true" : "false");
 }
 
 enum err answer_whole(struct buf *out, const struct answer *a,

@@ -23,6 +23,14 @@ static const char *const role_names[ROLE_COUNT] = {
     "system", "developer", "user", "assistant", "tool", "function",
 };
 
+bool chat_is_role(const char *name)
+{
+    for (int i = 0; i < ROLE_COUNT; i++)
+        if (strcmp(name, role_names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* The message that is being looked at. */
 struct at {
     cJSON *message;

@@ -10,9 +10,14 @@
 #ifndef SERVER_CHAT_H
 #define SERVER_CHAT_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "base/json.h"
 #include "server/api_error.h"
+
+/* Is it a role that a message may have? */
+bool chat_is_role(const char *name);
 
 /* *out is borrowed from body, from whose messages empty lists of tool calls
  * are removed: templates ask whether there is one. ERR_INVAL: *e names the

@@ -63,6 +63,8 @@ struct exchange {
     bool is_pushed;            /* a prepare thread has it, or had it */
     struct job *job;           /* of a request that makes an answer */
     struct exchange *next_job; /* in the prepare queue; guarded there */
+    bool has_asked_flush;      /* the engine has it, with a reference */
+    atomic_bool is_flushed;
 
     /* As `gone`, for whoever must look often; set with it. */
     atomic_bool left;

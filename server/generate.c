@@ -54,6 +54,9 @@ static enum err chat_prompt(struct job *job, const struct server_options *o,
         .continue_final_message = job->params.continue_final_message,
     };
     enum err rc = chat_messages(&chat.messages, body, &job->error);
+    if (rc == OK && job->params.n_pins > 0)
+        rc = api_error_set(&job->error, 400, "unsupported_parameter", "kv.pin",
+                           "'kv.pin' is not supported by this server.");
     if (rc != OK)
         return rc;
     rc = prompt_from_chat(o->prompt, &chat, tokens, &m);
@@ -85,6 +88,20 @@ static enum err submit(struct exchange *ex, struct job *job,
     return rc;
 }
 
+static enum err read_params(struct job *job, struct gen_request *r,
+                            const cJSON *body, const struct server_options *o)
+{
+    const struct params_server server = {
+        .n_vocab = o->n_vocab,
+        .max_context = o->max_context,
+        .forget = &o->forget,
+        .has_gates = o->has_gates,
+    };
+    return params_read(&job->params, r, body,
+                       job->answer.is_chat ? PARAMS_CHAT : PARAMS_TEXT, &server,
+                       &job->error);
+}
+
 static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
                           struct gen_request *r)
 {
@@ -93,7 +110,6 @@ static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
         .max = (size_t)o->max_context * COUNTED_CONTEXTS,
         .stop = &ex->left,
     };
-    enum params_route route = job->answer.is_chat ? PARAMS_CHAT : PARAMS_TEXT;
     if (!cJSON_IsObject(body))
         return api_error_set(&job->error, 400, "invalid_type", NULL,
                              "The request body must be a JSON object, but is "
@@ -101,7 +117,7 @@ static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
                              params_type_name(body));
     enum err rc = read_model(job, o, body);
     if (rc == OK)
-        rc = params_read(&job->params, r, body, route, o->n_vocab, &job->error);
+        rc = read_params(job, r, body, o);
     if (rc == OK)
         rc = job->answer.is_chat ? chat_prompt(job, o, body, &tokens)
                                  : completions_prompt(&tokens, body, o->prompt,
@@ -347,6 +363,9 @@ enum MHD_Result job_step(struct exchange *ex, bool *waits)
     }
     if (job->error.status != 0)
         return fail(ex, job);
+    /* The client left while it was prepared, after the last look at that. */
+    if (!job->gen)
+        return MHD_NO;
     if (!job->params.stream)
         return step_whole(ex, waits);
     exchange_set_phase(ex, EX_SENDING);

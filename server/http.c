@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/admin.h"
 #include "server/cors.h"
 #include "server/generate.h"
 #include "server/ids.h"
@@ -44,6 +45,12 @@ static void set_request_id(struct exchange *ex)
 static bool is_job_route(enum route_id id)
 {
     return id == ROUTE_CHAT || id == ROUTE_COMPLETIONS;
+}
+
+/* What an operator needs to look at a server that is in trouble. */
+static bool tells_state(enum route_id id)
+{
+    return id == ROUTE_HEALTH || id == ROUTE_METRICS || admin_is_route(id);
 }
 
 static void check_route(struct exchange *ex, const char *method,
@@ -222,8 +229,10 @@ static void check_head(struct exchange *ex, const char *method, const char *url)
         check_encoding(ex);
     if (ex->early.status == 0 && is_job_route(ex->route.id) && !ex->is_options)
         check_session_header(ex);
-    if (ex->early.status == 0 && ex->route.id != ROUTE_HEALTH &&
-        ex->route.id != ROUTE_METRICS)
+    if (ex->early.status == 0 && admin_is_route(ex->route.id) &&
+        !ex->is_options)
+        admin_check(ex, header(ex, "Host"));
+    if (ex->early.status == 0 && !tells_state(ex->route.id))
         check_crowd(ex);
     uint64_t length = announced(ex);
     if (length > ex->server->o.max_body)
@@ -351,6 +360,9 @@ static enum MHD_Result act(struct exchange *ex, bool *waits)
     case ROUTE_MODELS:
     case ROUTE_MODEL:
         return answer_models(ex);
+    case ROUTE_ADMIN_CONFIG:
+    case ROUTE_ADMIN_FLUSH:
+        return admin_step(ex, waits);
     default:
         return job_step(ex, waits);
     }

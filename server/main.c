@@ -58,6 +58,9 @@ struct parts {
     char fingerprint[32];
     int64_t created;
     uint32_t max_context;
+    bool has_gates;
+    struct forget_rules rules; /* of requests that say nothing */
+    struct buf config_json;    /* the settings that are in force */
 };
 
 static void print_usage(FILE *to)
@@ -180,6 +183,78 @@ static enum err load_model(struct parts *p, struct errmsg *m)
     return rc;
 }
 
+static enum err find_rules(struct forget_rules *r, const struct config *c,
+                           struct errmsg *m)
+{
+    struct errmsg why = {0};
+    enum err rc = OK;
+    if (c->policy[0] != '\0') {
+        rc = forget_policy_find(&r->policy, c->policy, &why);
+        if (rc != OK)
+            return err_set(m, ERR_INVAL, "--policy: %s", why.text);
+    }
+    if (c->admission[0] != '\0')
+        rc =
+            forget_admission_find(&r->admission, c->admission, r->policy, &why);
+    if (rc != OK)
+        return err_set(m, ERR_INVAL, "--admission: %s", why.text);
+    r->session_tokens = (uint32_t)c->session_tokens;
+    return OK;
+}
+
+/* What depends on the model: whether there are gates, how long the context
+ * is. */
+static enum err check_rules(const struct parts *p, struct errmsg *m)
+{
+    const struct forget_rules *r = &p->rules;
+    if (forget_needs_gates(r) && !p->has_gates)
+        return err_set(m, ERR_INVAL,
+                       "%s ranks by retention gates, and this model has none: "
+                       "train some (ebb gates train), or use streamingllm",
+                       forget_policy_needs_gates(r->policy) ? "--policy"
+                                                            : "--admission");
+    if (p->config.unbounded_context && r->session_tokens >= p->max_context)
+        return err_set(m, ERR_INVAL,
+                       "--session-tokens: a cap of %u tokens is not below the "
+                       "context of %u, as --unbounded-context needs it",
+                       r->session_tokens, p->max_context);
+    return OK;
+}
+
+/* The rules, and the settings with what was left open filled in. */
+static enum err read_rules(struct parts *p, struct errmsg *m)
+{
+    struct config *c = &p->config;
+    char admission[FORGET_ADMISSION_MAX];
+    p->rules = forget_default_rules(p->has_gates);
+    enum err rc = find_rules(&p->rules, c, m);
+    if (rc == OK)
+        rc = check_rules(p, m);
+    if (rc != OK)
+        return rc;
+    c->max_context = p->max_context;
+    forget_admission_name(admission, &p->rules);
+    rc = config_set_string(&c->policy, forget_policy_name(p->rules.policy));
+    if (rc == OK)
+        rc = config_set_string(&c->admission, admission);
+    if (rc == OK)
+        rc = config_put_json(&p->config_json, c);
+    return rc == OK ? OK : err_set(m, rc, "no memory for the settings");
+}
+
+static struct forget_options forget_options(const struct parts *p)
+{
+    const struct config *c = &p->config;
+    return (struct forget_options){
+        .rules = p->rules,
+        .min_head = (uint32_t)c->min_tokens_per_head,
+        .n_sinks = (uint32_t)c->protect_sinks,
+        .n_recent = (uint32_t)c->protect_recent,
+        .idle_decay = c->idle_decay,
+        .unbounded_context = c->unbounded_context,
+    };
+}
+
 static enum err start_engine(struct parts *p, struct errmsg *m)
 {
     const struct config *c = &p->config;
@@ -195,6 +270,7 @@ static enum err start_engine(struct parts *p, struct errmsg *m)
         .max_step_rows = step_rows(p),
         .step_target_us = STEP_TARGET_US,
         .deterministic = c->deterministic,
+        .forget = forget_options(p),
     };
     return engine_new(&p->engine, &o, m);
 }
@@ -224,6 +300,10 @@ static enum err start_server(struct parts *p, struct errmsg *m)
         .backend = "cpu",
         .cors_origins = (const char *const *)c->cors_origin.item,
         .n_cors_origins = c->cors_origin.n,
+        .forget = forget_options(p),
+        .has_gates = p->has_gates,
+        .pool_tokens = engine_pool_tokens(p->engine),
+        .config_json = p->config_json.data,
         .max_body = c->max_body,
         .max_queue = (uint32_t)c->max_queue,
     };
@@ -252,12 +332,16 @@ static void print_start(const struct parts *p)
            mib(i->file_bytes), mib(i->packed_bytes), mib(kv), mib(step),
            mib(network), mib(sum));
     uint64_t room = engine_pool_tokens(p->engine);
-    if (room < p->max_context)
+    if (room < p->max_context && p->rules.policy == FORGET_EXACT)
         log_msg(LOG_LEVEL_WARN,
                 "the KV budget of %" PRIu64 " bytes holds %" PRIu64
                 " tokens, the context is %u: longer requests are refused; "
                 "--kv-memory raises it",
                 kv, room, p->max_context);
+    char admission[FORGET_ADMISSION_MAX];
+    forget_admission_name(admission, &p->rules);
+    printf("policy: %s, admission %s\n", forget_policy_name(p->rules.policy),
+           admission);
     printf("listening on %s\n", server_url(p->server));
     fflush(stdout);
 }
@@ -270,6 +354,7 @@ static void stop_parts(struct parts *p)
     model_free(p->model);
     workers_free(p->workers);
     gguf_close(p->gguf);
+    buf_fini(&p->config_json);
     config_fini(&p->config);
 }
 
@@ -312,6 +397,8 @@ static int serve_until_signal(struct parts *p, const sigset_t *set)
     struct errmsg m = {0};
     name_model(p);
     enum err rc = load_model(p, &m);
+    if (rc == OK)
+        rc = read_rules(p, &m);
     if (rc == OK)
         rc = start_engine(p, &m);
     if (rc == OK)

@@ -196,6 +196,39 @@ static enum err put_kv(struct metrics_text *t, const struct engine_stats *st)
     return put_plain(t, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
+static enum err put_evicted(struct metrics_text *t,
+                            const struct engine_stats *st)
+{
+    static const char *const causes[ENGINE_N_CAUSES] = {
+        [ENGINE_PRESSURE] = "pressure",
+        [ENGINE_CAP] = "cap",
+        [ENGINE_ADMISSION] = "admission",
+    };
+    const struct plain merged = {
+        "ebb_kv_merged_entries",
+        METRICS_COUNTER,
+        "tenant",
+        "default",
+        st->merged,
+        "Evicted entries whose value lives on in another entry.",
+    };
+    PUT(metrics_text_family(t, "ebb_kv_evicted_entries", METRICS_COUNTER,
+                            "Entries that were evicted, by cause."));
+    for (int i = 0; i < ENGINE_N_CAUSES; i++) {
+        PUT(metrics_text_labels(
+            t, "ebb_kv_evicted_entries_total",
+            (const struct metrics_label[]){
+                {"tenant", "default"}, {"cause", causes[i]}, {NULL, NULL}}));
+        PUT(metrics_text_uint(t, st->evicted[i]));
+    }
+    PUT(put_plain(t, &merged, 1));
+    PUT(metrics_text_family(t, "ebb_kv_eviction_score_threshold", METRICS_GAUGE,
+                            "Effective score below which entries left at the "
+                            "last pass; 0 before the first."));
+    PUT(buf_puts(t->out, "ebb_kv_eviction_score_threshold"));
+    return metrics_text_real(t, st->evicted_below);
+}
+
 static enum err put_histograms(struct metrics_text *t,
                                const struct engine_stats *st)
 {
@@ -211,8 +244,16 @@ static enum err put_histograms(struct metrics_text *t,
     PUT(metrics_text_histogram(t, "ebb_queue_seconds",
                                "From submission to admission.",
                                &st->queue_seconds));
-    return metrics_text_histogram(t, "ebb_step_seconds", "One forward pass.",
-                                  &st->step_seconds);
+    PUT(metrics_text_histogram(t, "ebb_step_seconds", "One forward pass.",
+                               &st->step_seconds));
+    PUT(metrics_text_histogram(t, "ebb_kv_retained_share",
+                               "Share of its entries that a conversation "
+                               "still had when its answer ended.",
+                               &st->retained_share));
+    PUT(metrics_text_histogram(t, "ebb_kv_eviction_seconds",
+                               "One eviction pass.", &st->evict_seconds));
+    return metrics_text_histogram(t, "ebb_kv_merge_seconds", "One merge.",
+                                  &st->merge_seconds);
 }
 
 enum err metrics_render(struct server *s, bool openmetrics, struct buf *out)
@@ -225,6 +266,7 @@ enum err metrics_render(struct server *s, bool openmetrics, struct buf *out)
     PUT(put_rejections(&t, &s->metrics, &st));
     PUT(put_engine(&t, &st, up));
     PUT(put_kv(&t, &st));
+    PUT(put_evicted(&t, &st));
     if (up)
         PUT(put_histograms(&t, &st));
     return metrics_text_end(&t);

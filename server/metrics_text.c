@@ -1,5 +1,6 @@
 #include "server/metrics_text.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/json.h"
@@ -49,6 +50,18 @@ enum err metrics_text_labels(struct metrics_text *t, const char *name,
 enum err metrics_text_uint(struct metrics_text *t, uint64_t v)
 {
     return buf_printf(t->out, " %llu\n", (unsigned long long)v);
+}
+
+enum err metrics_text_real(struct metrics_text *t, double v)
+{
+    PUT(buf_putc(t->out, ' '));
+    if (isnan(v))
+        PUT(buf_puts(t->out, "NaN"));
+    else if (isinf(v))
+        PUT(buf_puts(t->out, v > 0 ? "+Inf" : "-Inf"));
+    else
+        PUT(json_put_double(t->out, v));
+    return buf_putc(t->out, '\n');
 }
 
 enum err metrics_text_histogram(struct metrics_text *t, const char *name,

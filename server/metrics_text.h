@@ -38,6 +38,9 @@ MUST_CHECK enum err metrics_text_labels(struct metrics_text *t,
 /* The value and the end of the line. */
 MUST_CHECK enum err metrics_text_uint(struct metrics_text *t, uint64_t v);
 
+/* The same for a number that need not be finite. */
+MUST_CHECK enum err metrics_text_real(struct metrics_text *t, double v);
+
 /* A whole family. */
 MUST_CHECK enum err metrics_text_histogram(struct metrics_text *t,
                                            const char *name, const char *help,

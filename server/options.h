@@ -29,7 +29,11 @@ struct server_options {
     const char *arch;
     uint32_t n_layers, n_kv_heads;
     uint32_t max_context, n_vocab; /* as the engine says */
-    const char *fingerprint;       /* system_fingerprint of every answer */
+    uint64_t pool_tokens;          /* the same */
+    struct forget_options forget;  /* what the engine was given */
+    bool has_gates;
+    const char *config_json; /* what GET /admin/config shows */
+    const char *fingerprint; /* system_fingerprint of every answer */
     const char *version, *cpu, *backend;
     /* Pages that may read answers; none: those of this machine. */
     const char *const *cors_origins;

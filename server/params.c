@@ -118,6 +118,15 @@ static enum err read_int(struct params_ctx *c, const struct field *f,
     return rc;
 }
 
+enum err params_whole(struct params_ctx *c, const char *name, int64_t min,
+                      int64_t max, const cJSON *v, int64_t *out)
+{
+    const struct field f = {name,        BOTH,    KIND_INT, (double)min,
+                            (double)max, NOWHERE, NULL};
+    enum err rc = read_int(c, &f, v);
+    return rc == OK ? json_int64(v, out) : rc;
+}
+
 static enum err read_num(struct params_ctx *c, const struct field *f,
                          const cJSON *v)
 {
@@ -391,11 +400,12 @@ static enum err check_together(struct params_ctx *c)
 
 enum err params_read(struct params *out, struct gen_request *r,
                      const cJSON *body, enum params_route route,
-                     uint32_t n_vocab, struct api_error *e)
+                     const struct params_server *server, struct api_error *e)
 {
     struct params_ctx c = {
-        .p = out, .r = r, .route = route, .n_vocab = n_vocab, .e = e};
+        .p = out, .r = r, .route = route, .server = server, .e = e};
     set_defaults(out, route);
+    r->forget = server->forget->rules;
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         const struct field *f = &fields[i];
         const cJSON *v = json_get_set(body, f->name);
@@ -412,5 +422,9 @@ enum err params_read(struct params *out, struct gen_request *r,
     enum err rc = check_together(&c);
     if (rc == OK)
         r->params = out->gen;
+    /* Nothing of it is ever cut, whatever the server does with others. */
+    if (r->forget.policy == FORGET_EXACT)
+        r->forget = (struct forget_rules){.policy = FORGET_EXACT,
+                                          .admission = {.off = true}};
     return rc;
 }

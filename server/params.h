@@ -21,19 +21,35 @@
 
 enum params_route { PARAMS_CHAT = 1, PARAMS_TEXT = 2 };
 
+/* What a request is judged by. */
+struct params_server {
+    uint32_t n_vocab;
+    uint32_t max_context;                /* tokens */
+    const struct forget_options *forget; /* and what requests get that say
+                                            nothing */
+    bool has_gates;
+};
+
+enum { PARAMS_PINS_MAX = 6 }; /* as many as there are roles */
+
 struct params {
     struct gen_params gen;
     bool stream, include_usage;
+    const char *pin[PARAMS_PINS_MAX]; /* roles, each once; borrowed from the
+                                         body */
+    uint32_t n_pins;
     bool continue_final_message;
     bool add_generation_prompt, has_add_generation_prompt;
 };
 
-/* Reads every field but the prompt and the model. Strings and biases go into
- * *r, whose owner ends them with gen_request_fini(), after an error too.
- * ERR_INVAL: *e says which field and why; ERR_NOMEM: *e is a 503. */
+/* Reads every field but the prompt and the model. Strings, biases and the
+ * rules of forgetting go into *r, whose owner ends them with
+ * gen_request_fini(), after an error too. ERR_INVAL: *e says which field and
+ * why; ERR_NOMEM: *e is a 503. */
 MUST_CHECK enum err params_read(struct params *out, struct gen_request *r,
                                 const cJSON *body, enum params_route route,
-                                uint32_t n_vocab, struct api_error *e);
+                                const struct params_server *server,
+                                struct api_error *e);
 
 /* "a string", "an array": what a value is, for sentences. */
 const char *params_type_name(const cJSON *v);

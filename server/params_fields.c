@@ -83,11 +83,11 @@ static enum err add_bias(struct params_ctx *c, const cJSON *v)
     char shown[API_SHOWN_MAX + 4];
     int64_t token = token_of(v->string);
     api_error_shown(shown, v->string, strlen(v->string));
-    if (token < 0 || token >= (int64_t)c->n_vocab)
+    if (token < 0 || token >= (int64_t)c->server->n_vocab)
         return api_error_set(c->e, 400, "invalid_value", "logit_bias",
                              "Invalid key in 'logit_bias': '%s' is no token "
                              "id; they go from 0 to %u.",
-                             shown, c->n_vocab - 1);
+                             shown, c->server->n_vocab - 1);
     if (!cJSON_IsNumber(v))
         return api_error_set(c->e, 400, "invalid_type", "logit_bias",
                              "Invalid type for 'logit_bias': the bias of token "
@@ -236,63 +236,4 @@ enum err params_read_min_tokens(struct params_ctx *c, const cJSON *v)
     if (!cJSON_IsNumber(v) || json_int64(v, &n) != OK)
         return params_wrong_type(c->e, "min_tokens", "an integer", v);
     return n > 0 ? params_unsupported_later(c, "min_tokens") : OK;
-}
-
-/* The kv object. */
-
-static enum err read_policy(struct params_ctx *c, const cJSON *v)
-{
-    static const char *const known[] = {
-        "dbtrimkv", "trimkv",       "selkv-window", "snapkv",
-        "adakv",    "pyramidkv",    "h2o",          "tova",
-        "r-kv",     "streamingllm", "keydiff",      "knorm",
-        "selkv",    "random",       "lookm",        "expected-attention",
-        "cam",      "kvmerger",     "selkv+merge",  "weightedkv",
-    };
-    if (!cJSON_IsString(v))
-        return params_wrong_type(c->e, "kv.policy", "a string", v);
-    if (strcmp(v->valuestring, "exact") == 0 ||
-        strcmp(v->valuestring, "none") == 0)
-        return OK;
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(v->valuestring, known[i]) == 0)
-            return params_unsupported_later(c, "kv.policy");
-    char shown[API_SHOWN_MAX + 4];
-    api_error_shown(shown, v->valuestring, strlen(v->valuestring));
-    return api_error_set(c->e, 400, "invalid_value", "kv.policy",
-                         "Invalid value: '%s' is no policy; this server has "
-                         "'exact' (or 'none').",
-                         shown);
-}
-
-static enum err read_kv_field(struct params_ctx *c, const cJSON *v)
-{
-    static const char *const later[] = {
-        "kv.session",  "kv.append",    "kv.session_tokens",
-        "kv.priority", "kv.admission", "kv.pin",
-    };
-    if (strcmp(v->string, "policy") == 0)
-        return cJSON_IsNull(v) ? OK : read_policy(c, v);
-    for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++)
-        if (strcmp(v->string, later[i] + 3) == 0)
-            return cJSON_IsNull(v) || cJSON_IsFalse(v)
-                       ? OK
-                       : params_unsupported_later(c, later[i]);
-    char shown[API_SHOWN_MAX + 4], param[API_PARAM_MAX];
-    api_error_shown(shown, v->string, strlen(v->string));
-    snprintf(param, sizeof(param), "kv.%s", shown);
-    return api_error_set(c->e, 400, "unknown_parameter", param,
-                         "Unknown parameter: '%s'.", param);
-}
-
-enum err params_read_kv(struct params_ctx *c, const cJSON *v)
-{
-    if (!cJSON_IsObject(v))
-        return params_wrong_type(c->e, "kv", "an object", v);
-    for (const cJSON *at = v->child; at; at = at->next) {
-        enum err rc = read_kv_field(c, at);
-        if (rc != OK)
-            return rc;
-    }
-    return OK;
 }

@@ -29,6 +29,14 @@ static double tokens_per_second(const struct gen_status *st)
            (double)(st->done_us - st->first_token_us);
 }
 
+/* 1 where nothing was stored at all. */
+static double retained_share(const struct gen_status *st)
+{
+    return st->full_entries > 0
+               ? (double)st->retained_entries / (double)st->full_entries
+               : 1.0;
+}
+
 static void log_job(const struct exchange *ex, const struct job *job,
                     enum metrics_outcome outcome, double ms)
 {
@@ -43,6 +51,8 @@ static void log_job(const struct exchange *ex, const struct job *job,
         log_int("prompt_tokens", st->prompt_tokens),
         log_int("cached_tokens", st->cached_tokens),
         log_int("generated_tokens", st->completion_tokens),
+        log_int("evicted_entries", (int64_t)st->evicted_entries),
+        log_num("retained_share", retained_share(st)),
         log_num("ttft_ms", (double)st->first_token_us / 1e3),
         log_num("tokens_per_s", tokens_per_second(st)), log_num("ms", ms),
         log_str("error", job->error.status ? job->error.message.text : ""));

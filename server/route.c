@@ -18,6 +18,8 @@ static const struct row rows[] = {
     {"/models", ROUTE_MODELS, GET_ALLOW},
     {"/health", ROUTE_HEALTH, GET_ALLOW},
     {"/metrics", ROUTE_METRICS, GET_ALLOW},
+    {"/admin/config", ROUTE_ADMIN_CONFIG, GET_ALLOW},
+    {"/admin/flush", ROUTE_ADMIN_FLUSH, POST_ALLOW},
 };
 
 /* One slash where there were several, none at the end. false: too long. */
@@ -87,9 +89,14 @@ void route_find(struct route *out, const char *method, const char *path)
 const char *route_name(enum route_id id)
 {
     static const char *const names[ROUTE_COUNT] = {
-        [ROUTE_CHAT] = "chat",       [ROUTE_COMPLETIONS] = "completions",
-        [ROUTE_MODELS] = "models",   [ROUTE_MODEL] = "model",
-        [ROUTE_HEALTH] = "health",   [ROUTE_METRICS] = "metrics",
+        [ROUTE_CHAT] = "chat",
+        [ROUTE_COMPLETIONS] = "completions",
+        [ROUTE_MODELS] = "models",
+        [ROUTE_MODEL] = "model",
+        [ROUTE_HEALTH] = "health",
+        [ROUTE_METRICS] = "metrics",
+        [ROUTE_ADMIN_CONFIG] = "admin_config",
+        [ROUTE_ADMIN_FLUSH] = "admin_flush",
         [ROUTE_UNKNOWN] = "unknown",
     };
     return id < ROUTE_COUNT ? names[id] : "unknown";

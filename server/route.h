@@ -20,6 +20,8 @@ enum route_id {
     ROUTE_MODEL, /* one model; its id is the rest of the path */
     ROUTE_HEALTH,
     ROUTE_METRICS,
+    ROUTE_ADMIN_CONFIG,
+    ROUTE_ADMIN_FLUSH,
     ROUTE_UNKNOWN,
     ROUTE_COUNT
 };

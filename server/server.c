@@ -49,13 +49,15 @@ static int open_one(const struct addrinfo *at)
     return -1;
 }
 
-static bool is_loopback(const struct sockaddr_storage *addr)
+bool server_is_loopback(const struct sockaddr *addr)
 {
     const struct sockaddr_in *v4 = (const void *)addr;
     const struct sockaddr_in6 *v6 = (const void *)addr;
-    if (addr->ss_family == AF_INET)
+    if (!addr)
+        return false;
+    if (addr->sa_family == AF_INET)
         return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-    if (addr->ss_family != AF_INET6)
+    if (addr->sa_family != AF_INET6)
         return false;
     return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
            (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) &&
@@ -71,7 +73,7 @@ static enum err set_url(struct server *s, struct errmsg *m)
         getnameinfo((struct sockaddr *)&addr, n, host, sizeof(host), port,
                     sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return err_set(m, ERR_IO, "cannot tell the address of the socket");
-    s->is_loopback = is_loopback(&addr);
+    s->is_loopback = server_is_loopback((struct sockaddr *)&addr);
     bool v6 = strchr(host, ':') != NULL;
     snprintf(s->url, sizeof(s->url), v6 ? "http://[%s]:%s" : "http://%s:%s",
              host, port);
@@ -274,6 +276,14 @@ enum err server_submit(struct server *s, struct gen_request *r,
         *why = GEN_REFUSED_DRAINING;
         err_set(m, rc, "The server is going down.");
     }
+    pthread_rwlock_unlock(&s->engine_lock);
+    return rc;
+}
+
+enum err server_flush(struct server *s, void (*done)(void *user), void *user)
+{
+    pthread_rwlock_rdlock(&s->engine_lock);
+    enum err rc = s->engine ? engine_flush(s->engine, done, user) : ERR_BUDGET;
     pthread_rwlock_unlock(&s->engine_lock);
     return rc;
 }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include <microhttpd.h>
 
@@ -66,6 +67,13 @@ bool server_engine_stats(struct server *s, struct engine_stats *out);
 MUST_CHECK enum err server_submit(struct server *s, struct gen_request *r,
                                   struct gen **out, enum gen_refusal *why,
                                   struct errmsg *m);
+
+/* engine_flush(), or ERR_BUDGET once the engine is detached. */
+MUST_CHECK enum err server_flush(struct server *s, void (*done)(void *user),
+                                 void *user);
+
+/* Is it an address of this machine alone? addr may be NULL. */
+bool server_is_loopback(const struct sockaddr *addr);
 
 /* --- http.c: the daemon and its callbacks --- */
 

@@ -98,15 +98,14 @@ enum err forget_admission_find(struct forget_admission *out, const char *text,
             "'%.40s' is no RANKING+FATE; there are " ADMISSIONS_BUILT, text);
     snprintf(ranking, sizeof(ranking), "%.*s", (int)(plus - text), text);
     enum err rc = find_ranking(&a.ranking, ranking, policy, m);
-    if (rc == ERR_INVAL)
-        return rc;
-    if (strcmp(plus + 1, "drop") != 0) {
-        bool later = is_in(fates_to_come, plus + 1);
-        return err_set(m, later ? ERR_UNSUPPORTED : ERR_INVAL,
-                       later ? "the fate '%.40s' is not built yet; drop is"
-                             : "'%.40s' is no fate; there is drop",
+    bool drop = strcmp(plus + 1, "drop") == 0;
+    bool later = is_in(fates_to_come, plus + 1);
+    if (rc != ERR_INVAL && !drop && !later)
+        return err_set(m, ERR_INVAL, "'%.40s' is no fate; there is drop",
                        plus + 1);
-    }
+    if (rc == OK && !drop)
+        return err_set(m, ERR_UNSUPPORTED,
+                       "the fate '%.40s' is not built yet; drop is", plus + 1);
     if (rc == OK)
         *out = a;
     return rc;

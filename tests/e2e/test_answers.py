@@ -49,7 +49,7 @@ def shape(server):
 
 
 def check_kv(kv, logical, lists):
-    assert kv["session"] is None and kv["policy"] == "exact"
+    assert kv["session"] is None
     assert kv["logical_tokens"] == logical
     assert kv["full_entries"] == kv["retained_entries"] == logical * lists
     assert kv["evicted_entries"] == kv["merged_entries"] == 0
@@ -185,6 +185,7 @@ def test_log_lines_tell_each_request(launch):
     assert good["tenant"] == "default" and good["outcome"] == "ok"
     assert good["prompt_tokens"] == r.json["usage"]["prompt_tokens"]
     assert good["generated_tokens"] == 6 and good["cached_tokens"] == 0
+    assert good["evicted_entries"] == 0 and good["retained_share"] == 1
     assert good["ttft_ms"] > 0 and good["tokens_per_s"] > 0
     assert bad["outcome"] == "bad_request" and "temperature" in bad["error"]
 

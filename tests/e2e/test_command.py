@@ -34,7 +34,10 @@ def test_version_and_help(ebb):
     (["serve", "--port", "70000"], ["--port", "70000"]),
     (["serve", "--port", "x"], ["--port", "x"]),
     (["serve", "--kv-type", "f17"], ["f17", "f16"]),
-    (["serve", "--kv-memory", "1EiB"], ["--kv-memory"])])
+    (["serve", "--kv-memory", "1EiB"], ["--kv-memory"]),
+    (["serve", "--min-tokens-per-head", "19"], ["19", "20 tokens"]),
+    (["serve", "--policy", "exact", "--session-tokens", "50"],
+     ["--session-tokens", "--policy exact"])])
 def test_wrong_usage(ebb, args, words):
     r = run(ebb, *args)
     assert r.returncode == 2 and not r.stdout
@@ -57,6 +60,30 @@ def test_settings_that_the_model_cannot_do(ebb, small_model):
     assert r.returncode == 2 and "100000" in r.stderr and "8192" in r.stderr
     r = run(ebb, "serve", "--model", small_model, "--kv-memory", "100KiB")
     assert r.returncode == 2 and "102400" in r.stderr
+
+
+@pytest.mark.parametrize("args, words", [
+    (["--policy", "dbtrimkw"], ["--policy", "dbtrimkw", "streamingllm"]),
+    (["--policy", "snapkv"], ["--policy", "snapkv", "not built"]),
+    (["--admission", "selkv+merge"], ["--admission", "selkv", "drop"]),
+    (["--admission", "retention+glue"], ["--admission", "glue"]),
+    (["--unbounded-context", "--session-tokens", 8192],
+     ["--session-tokens", "8192"])])
+def test_names_and_caps_that_mean_nothing_here(ebb, small_model, args, words):
+    r = run(ebb, "serve", "--model", small_model, "--kv-memory", "64MiB",
+            *args)
+    assert r.returncode == 2 and "listening" not in r.stdout
+    for word in words:
+        assert word in r.stderr
+
+
+def test_the_settings_in_force_are_shown(launch):
+    server = launch("--kv-memory", "64MiB", "--policy", "none")
+    shown = server.get("/admin/config").json
+    assert shown["kv_memory"] == 64 << 20
+    assert shown["policy"] == "exact" and shown["admission"] == "none"
+    assert shown["max_context"] == 8192 and shown["threads"] >= 1
+    assert shown["min_tokens_per_head"] == 20
 
 
 def test_a_port_in_use(ebb, small_model, server):
@@ -102,7 +129,7 @@ def test_the_start_says_what_memory_is_for(launch):
 
 
 def test_a_budget_below_the_context_is_told(launch):
-    server = launch("--kv-memory", "8MiB")
+    server = launch("--kv-memory", "8MiB", "--policy", "exact")
     assert "the context is 8192" in server.log()
     r = server.post(CHAT, chat("tides " * 1000))
     assert r.status == 400 and r.error["code"] == "kv_budget_exceeded"

@@ -98,7 +98,14 @@ static void nothing_given_is_the_documented_default(void **state)
     assert_int_equal(c.max_context, 0);
     assert_int_equal(c.max_running, 64);
     assert_int_equal(c.max_queue, 256);
-    assert_int_equal(c.policy, CONFIG_POLICY_EXACT);
+    assert_string_equal(c.policy, "");
+    assert_string_equal(c.admission, "");
+    assert_int_equal(c.session_tokens, 0);
+    assert_int_equal(c.min_tokens_per_head, 20);
+    assert_int_equal(c.protect_sinks, 4);
+    assert_int_equal(c.protect_recent, 16);
+    assert_float_equal(c.idle_decay, 0.05, 0);
+    assert_false(c.unbounded_context);
     assert_false(c.deterministic);
     assert_true(c.max_body == 16 * 1024 * 1024);
     assert_int_equal(c.drain_timeout, 30000);
@@ -224,7 +231,6 @@ static void unknown_values_are_named_with_the_nearest(void **state)
     (void)state;
     refused("--kv-type q8", "", "'q8'", "'q8_0'");
     refused("--log-format jsn", "", "'jsn'", "'json'");
-    refused("--policy dbtrimkv", "", "'dbtrimkv'", "exact, none");
     refused("", "EBB_LOG_LEVEL=inof", "EBB_LOG_LEVEL", "'info'");
     refused("--any-model=maybe", "", "'maybe'", "true or false");
     refused("--port 65536", "", "'65536'", "65535");
@@ -232,6 +238,61 @@ static void unknown_values_are_named_with_the_nearest(void **state)
     refused("--port 80x", "", "'80x'", "whole number");
     refused("--port 99999999999999999999", "", "99999999999999999999", "");
     refused("--max-running 0", "", "'0'", "from 1");
+}
+
+static void what_is_kept_and_what_forgets_must_fit_together(void **state)
+{
+    (void)state;
+    struct config c;
+    refused("--min-tokens-per-head 19", "", "19", "20 tokens");
+    refused("--protect-recent 20", "", "--min-tokens-per-head", "24 tokens");
+    loads(&c, "--protect-recent 20 --min-tokens-per-head 24", "");
+    config_fini(&c);
+    refused("--session-tokens 19", "", "--session-tokens", "20 tokens");
+    loads(&c, "--session-tokens 20", "");
+    config_fini(&c);
+    refused("--session-tokens 100 --policy exact", "", "--session-tokens",
+            "--policy exact");
+    refused("--unbounded-context --policy none", "", "--unbounded-context",
+            "--policy none");
+    loads(&c, "--policy none", "");
+    config_fini(&c);
+    refused("--idle-decay -0.1", "", "'-0.1'", "--idle-decay");
+    refused("--idle-decay nan", "", "'nan'", "--idle-decay");
+    write_conf("{\"idle_decay\": 0.25, \"policy\": \"trimkv\"}");
+    loads(&c, conf_flags(""), "");
+    assert_float_equal(c.idle_decay, 0.25, 0);
+    assert_string_equal(c.policy, "trimkv");
+    config_fini(&c);
+}
+
+static void the_settings_can_be_shown(void **state)
+{
+    (void)state;
+    struct config c;
+    struct buf text = {0};
+    cJSON *tree = NULL;
+    loads(&c,
+          "--alias a --alias b\"c --kv-memory 3MiB --drain-timeout 2s "
+          "--idle-decay 0.125 --kv-type q8_0 --any-model",
+          "");
+    assert_int_equal(config_set_string(&c.policy, "trimkv"), OK);
+    assert_int_equal(config_put_json(&text, &c), OK);
+    assert_int_equal(json_parse(&tree, text.data, text.len, NULL), OK);
+    assert_true(json_get(tree, "kv_memory")->valuedouble == 3145728);
+    assert_true(json_get(tree, "drain_timeout")->valuedouble == 2000);
+    assert_true(json_get(tree, "idle_decay")->valuedouble == 0.125);
+    assert_true(json_get(tree, "port")->valuedouble == 8080);
+    assert_true(cJSON_IsTrue(json_get(tree, "any_model")));
+    assert_true(cJSON_IsFalse(json_get(tree, "deterministic")));
+    assert_string_equal(json_get(tree, "kv_type")->valuestring, "q8_0");
+    assert_string_equal(json_get(tree, "policy")->valuestring, "trimkv");
+    const cJSON *alias = json_get(tree, "alias");
+    assert_int_equal(cJSON_GetArraySize(alias), 3);
+    assert_string_equal(cJSON_GetArrayItem(alias, 1)->valuestring, "b\"c");
+    cJSON_Delete(tree);
+    buf_fini(&text);
+    config_fini(&c);
 }
 
 static void the_file_has_comments_and_its_keys_are_checked(void **state)
@@ -438,6 +499,8 @@ int main(void)
         cmocka_unit_test(times_need_a_unit),
         cmocka_unit_test(unknown_options_are_named_with_the_nearest),
         cmocka_unit_test(unknown_values_are_named_with_the_nearest),
+        cmocka_unit_test(what_is_kept_and_what_forgets_must_fit_together),
+        cmocka_unit_test(the_settings_can_be_shown),
         cmocka_unit_test(the_file_has_comments_and_its_keys_are_checked),
         cmocka_unit_test(the_file_may_be_named_by_a_variable),
         cmocka_unit_test(rules_between_options_hold),

@@ -146,6 +146,28 @@ static void a_whole_chat_has_every_required_key(void **state)
     buf_fini(&text);
 }
 
+static void what_was_forgotten_is_told(void **state)
+{
+    struct buf out = {0}, text = {0};
+    struct gen_status lossy = status;
+    (void)state;
+    lossy.policy = FORGET_DBTRIMKV;
+    lossy.retained_entries = 630; /* a quarter of 2520 */
+    lossy.evicted_entries = 1890;
+    lossy.merged_entries = 77;
+    assert_int_equal(answer_whole(&out, &chat, &text, &lossy), OK);
+    cJSON *tree = parse(out.data, out.len);
+    assert_string_equal(string_at(tree, "kv.policy"), "dbtrimkv");
+    assert_int_equal(number_at(tree, "kv.full_entries"), 2520);
+    assert_int_equal(number_at(tree, "kv.retained_entries"), 630);
+    assert_int_equal(number_at(tree, "kv.evicted_entries"), 1890);
+    assert_int_equal(number_at(tree, "kv.merged_entries"), 77);
+    assert_float_equal(number_at(tree, "kv.retained_share"), 0.25, 0);
+    assert_true(cJSON_IsTrue(at(tree, "kv.lossy")));
+    cJSON_Delete(tree);
+    buf_fini(&out);
+}
+
 static void an_empty_text_completion_is_still_whole(void **state)
 {
     struct answer a = chat;
@@ -307,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_chat_has_every_required_key),
+        cmocka_unit_test(what_was_forgotten_is_told),
         cmocka_unit_test(an_empty_text_completion_is_still_whole),
         cmocka_unit_test(a_stream_goes_role_text_finish_usage_done),
         cmocka_unit_test(usage_is_absent_when_nobody_asked),

@@ -18,6 +18,19 @@ static void labels_are_escaped(void **state)
     buf_fini(&out);
 }
 
+static void numbers_need_not_be_finite(void **state)
+{
+    struct buf out = {0};
+    struct metrics_text t = {&out, false};
+    (void)state;
+    assert_int_equal(metrics_text_real(&t, -0.25), OK);
+    assert_int_equal(metrics_text_real(&t, -INFINITY), OK);
+    assert_int_equal(metrics_text_real(&t, INFINITY), OK);
+    assert_int_equal(metrics_text_real(&t, NAN), OK);
+    assert_string_equal(out.data, " -0.25\n -Inf\n +Inf\n NaN\n");
+    buf_fini(&out);
+}
+
 static void a_histogram_is_cumulative(void **state)
 {
     const double le[] = {0.25, 1, 20};
@@ -146,6 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(labels_are_escaped),
+        cmocka_unit_test(numbers_need_not_be_finite),
         cmocka_unit_test(a_histogram_is_cumulative),
         cmocka_unit_test(a_counters_family_is_named_by_the_format),
         cmocka_unit_test(the_format_follows_the_accept_header),

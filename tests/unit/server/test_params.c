@@ -18,21 +18,50 @@ struct result {
     struct params p;
     struct gen_request r;
     struct api_error e;
+    cJSON *body; /* or NULL: gone already */
 };
+
+/* The server that the requests come to. */
+static struct forget_options the_rules;
+static bool has_gates;
+
+static int with_gates(void **state)
+{
+    (void)state;
+    has_gates = true;
+    the_rules = (struct forget_options){
+        .rules = {.policy = FORGET_DBTRIMKV,
+                  .admission = {.ranking = FORGET_RANK_RETENTION},
+                  .session_tokens = 300},
+        .min_head = 20,
+        .n_sinks = 4,
+        .n_recent = 16,
+    };
+    return 0;
+}
 
 static struct result read_as(enum params_route route, const char *json)
 {
     struct result out = {0};
     cJSON *body = NULL;
     assert_int_equal(json_parse(&body, json, strlen(json), NULL), OK);
-    out.rc = params_read(&out.p, &out.r, body, route, VOCAB, &out.e);
-    cJSON_Delete(body);
+    const struct params_server server = {.n_vocab = VOCAB,
+                                         .max_context = 2048,
+                                         .forget = &the_rules,
+                                         .has_gates = has_gates};
+    out.rc = params_read(&out.p, &out.r, body, route, &server, &out.e);
+    /* Roles to pin are borrowed from it. */
+    if (out.p.n_pins == 0)
+        cJSON_Delete(body);
+    else
+        out.body = body;
     return out;
 }
 
 static void end(struct result *r)
 {
     gen_request_fini(&r->r);
+    cJSON_Delete(r->body);
 }
 
 /* code and param of the refusal; "" for none. */
@@ -386,25 +415,133 @@ static void the_kv_object_knows_its_fields(void **state)
 {
     (void)state;
     expect_chat("{\"kv\":{}}", "", "");
-    expect_chat("{\"kv\":{\"policy\":\"exact\"}}", "", "");
     expect_chat("{\"kv\":{\"policy\":\"none\",\"session\":null,"
-                "\"append\":false}}",
+                "\"append\":false,\"priority\":0,\"pin\":[]}}",
                 "", "");
-    expect_chat("{\"kv\":{\"policy\":\"dbtrimkv\"}}", "unsupported_parameter",
+    expect_chat("{\"kv\":[]}", "invalid_type", "kv");
+    expect_chat("{\"kv\":{\"policy\":\"snapkv\"}}", "unsupported_value",
                 "kv.policy");
     expect_chat("{\"kv\":{\"policy\":\"dbtrimkw\"}}", "invalid_value",
                 "kv.policy");
     expect_chat("{\"kv\":{\"policy\":1}}", "invalid_type", "kv.policy");
     expect_chat("{\"kv\":{\"session\":\"chat-1\"}}", "unsupported_parameter",
                 "kv.session");
+    expect_chat("{\"kv\":{\"session\":7}}", "invalid_type", "kv.session");
     expect_chat("{\"kv\":{\"append\":true}}", "unsupported_parameter",
                 "kv.append");
-    expect_chat("{\"kv\":{\"pin\":[\"system\"]}}", "unsupported_parameter",
-                "kv.pin");
+    expect_chat("{\"kv\":{\"append\":\"yes\"}}", "invalid_type", "kv.append");
+    expect_chat("{\"kv\":{\"priority\":3}}", "unsupported_parameter",
+                "kv.priority");
+    expect_chat("{\"kv\":{\"priority\":11}}", "integer_above_max_value",
+                "kv.priority");
     expect_chat("{\"kv\":{\"session_token\":5}}", "unknown_parameter",
                 "kv.session_token");
     expect(PARAMS_TEXT, "{\"kv\":{\"Policy\":\"exact\"}}", "unknown_parameter",
            "kv.Policy");
+}
+
+static struct forget_rules rules_of(const char *kv)
+{
+    char json[256];
+    snprintf(json, sizeof(json), "{\"kv\":%s}", kv);
+    struct result r = read_as(PARAMS_CHAT, json);
+    struct forget_rules rules = r.r.forget;
+    if (r.rc != OK)
+        fail_msg("%s: %s", kv, r.e.message.text);
+    end(&r);
+    return rules;
+}
+
+static void a_request_gets_the_servers_rules_but_for_what_it_asks(void **state)
+{
+    (void)state;
+    struct result none = read_as(PARAMS_TEXT, "{}");
+    assert_int_equal(none.r.forget.policy, FORGET_DBTRIMKV);
+    assert_int_equal(none.r.forget.session_tokens, 300);
+    end(&none);
+    struct forget_rules r = rules_of("{\"session_tokens\":0}");
+    assert_int_equal(r.policy, FORGET_DBTRIMKV);
+    assert_int_equal(r.admission.ranking, FORGET_RANK_RETENTION);
+    assert_int_equal(r.session_tokens, 0);
+    /* The order of the fields does not count. */
+    r = rules_of("{\"admission\":\"streamingllm+drop\",\"session_tokens\":20,"
+                 "\"policy\":\"streamingllm\"}");
+    assert_int_equal(r.policy, FORGET_STREAMINGLLM);
+    assert_int_equal(r.admission.ranking, FORGET_RANK_POLICY);
+    assert_int_equal(r.session_tokens, 20);
+    r = rules_of("{\"admission\":\"none\"}");
+    assert_true(r.admission.off);
+    r = rules_of("{\"policy\":\"exact\",\"admission\":\"retention+drop\"}");
+    assert_int_equal(r.policy, FORGET_EXACT);
+    assert_true(r.admission.off);
+    assert_int_equal(r.session_tokens, 0);
+}
+
+static void a_cap_is_something_that_can_be_kept(void **state)
+{
+    (void)state;
+    static const char name[] = "kv.session_tokens";
+    expect_chat("{\"kv\":{\"session_tokens\":-1}}", "integer_below_min_value",
+                name);
+    expect_chat("{\"kv\":{\"session_tokens\":19}}", "integer_below_min_value",
+                name);
+    expect_chat("{\"kv\":{\"session_tokens\":1e12}}", "integer_above_max_value",
+                name);
+    expect_chat("{\"kv\":{\"session_tokens\":20.5}}", "invalid_type", name);
+    expect_chat("{\"kv\":{\"session_tokens\":\"20\"}}", "invalid_type", name);
+    expect_chat("{\"kv\":{\"session_tokens\":20,\"policy\":\"exact\"}}",
+                "invalid_value", name);
+    expect_chat("{\"kv\":{\"session_tokens\":0,\"policy\":\"exact\"}}", "", "");
+    expect_chat("{\"kv\":{\"session_tokens\":4000}}", "", "");
+    the_rules.unbounded_context = true;
+    expect_chat("{\"kv\":{\"session_tokens\":2048}}", "integer_above_max_value",
+                name);
+    expect_chat("{\"kv\":{\"session_tokens\":2047}}", "", "");
+}
+
+static void without_gates_what_needs_them_is_refused(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"dbtrimkv", "trimkv"};
+    has_gates = false;
+    the_rules.rules = forget_default_rules(false);
+    for (size_t i = 0; i < 2; i++) {
+        char json[80];
+        snprintf(json, sizeof(json), "{\"kv\":{\"policy\":\"%s\"}}",
+                 policies[i]);
+        expect_chat(json, "unsupported_value", "kv.policy");
+        struct result r = read_as(PARAMS_CHAT, json);
+        assert_non_null(strstr(r.e.message.text, policies[i]));
+        assert_non_null(strstr(r.e.message.text, "gates"));
+        end(&r);
+    }
+    expect_chat("{\"kv\":{\"admission\":\"retention+drop\"}}",
+                "unsupported_value", "kv.admission");
+    expect_chat("{\"kv\":{\"admission\":\"selkv+glue\"}}", "invalid_value",
+                "kv.admission");
+    expect_chat("{\"kv\":{\"policy\":\"streamingllm\"}}", "", "");
+}
+
+static void roles_are_pinned_by_name(void **state)
+{
+    (void)state;
+    struct result r = read_as(
+        PARAMS_CHAT, "{\"kv\":{\"pin\":[\"system\",\"tool\",\"system\"]}}");
+    assert_int_equal(r.rc, OK);
+    assert_int_equal(r.p.n_pins, 2);
+    assert_string_equal(r.p.pin[0], "system");
+    assert_string_equal(r.p.pin[1], "tool");
+    end(&r);
+    expect_chat("{\"kv\":{\"pin\":[\"system\",\"developer\",\"user\","
+                "\"assistant\",\"tool\",\"function\",\"user\"]}}",
+                "", "");
+    expect_chat("{\"kv\":{\"pin\":\"system\"}}", "invalid_type", "kv.pin");
+    expect_chat("{\"kv\":{\"pin\":[\"user\",1]}}", "invalid_type", "kv.pin[1]");
+    expect_chat("{\"kv\":{\"pin\":[\"System\"]}}", "invalid_value",
+                "kv.pin[0]");
+    expect(PARAMS_TEXT, "{\"kv\":{\"pin\":[\"system\"]}}",
+           "unsupported_parameter", "kv.pin");
+    expect(PARAMS_TEXT, "{\"kv\":{\"pin\":[]}}", "", "");
 }
 
 static void a_continued_message_opens_no_turn(void **state)
@@ -440,6 +577,12 @@ int main(void)
         cmocka_unit_test(a_number_is_told_as_it_was_sent),
         cmocka_unit_test(what_asks_for_nothing_is_accepted),
         cmocka_unit_test(the_kv_object_knows_its_fields),
+        cmocka_unit_test_setup(
+            a_request_gets_the_servers_rules_but_for_what_it_asks, with_gates),
+        cmocka_unit_test_setup(a_cap_is_something_that_can_be_kept, with_gates),
+        cmocka_unit_test_setup(without_gates_what_needs_them_is_refused,
+                               with_gates),
+        cmocka_unit_test_setup(roles_are_pinned_by_name, with_gates),
         cmocka_unit_test(a_continued_message_opens_no_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -643,6 +643,96 @@ static void a_port_in_use_is_told(void **state)
     bench_stop(&b);
 }
 
+static void show_settings(struct server_options *o)
+{
+    o->config_json = "{\"kv_memory\":1}";
+}
+
+static void listen_to_all(struct server_options *o)
+{
+    o->host = "0.0.0.0";
+}
+
+static void bench_get_is(const struct bench *b, const char *head,
+                         const char *body)
+{
+    struct buf answer = bench_get(b, head);
+    assert_int_equal(bench_status(&answer), 200);
+    assert_string_equal(strstr(answer.data, "\r\n\r\n") + 4, body);
+    buf_fini(&answer);
+}
+
+static void the_operator_sees_settings_and_can_flush(void **state)
+{
+    struct bench b;
+    struct engine_stats before, s;
+    (void)state;
+    bench_start(&b, 2048, NULL, show_settings);
+    bench_get_is(&b, "GET /admin/config HTTP/1.1", "{\"kv_memory\":1}");
+    engine_stats(b.toy.e, &before);
+    struct buf answer =
+        bench_ask(&b, "/v1/completions",
+                  "{\"model\":\"toy\",\"prompt\":\"abcdefghijk\""
+                  ",\"max_tokens\":20}");
+    assert_int_equal(bench_status(&answer), 200);
+    buf_fini(&answer);
+    engine_stats(b.toy.e, &s);
+    assert_true(s.free_bytes < before.free_bytes);
+    answer = bench_ask(&b, "/admin/flush", "");
+    assert_int_equal(bench_status(&answer), 200);
+    buf_fini(&answer);
+    engine_stats(b.toy.e, &s);
+    assert_true(s.free_bytes == before.free_bytes);
+    bench_stop(&b);
+}
+
+static void a_page_with_a_name_of_its_own_is_no_operator(void **state)
+{
+    struct bench b;
+    (void)state;
+    bench_start(&b, 2048, NULL, listen_to_all);
+    int fd = bench_connect(&b);
+    static const char foreign[] =
+        "GET /admin/config HTTP/1.1\r\nHost: evil.example:80\r\n"
+        "Connection: close\r\n\r\n";
+    bench_send(fd, foreign, sizeof(foreign) - 1);
+    bench_refused(bench_rest(fd), 403, "admin_not_allowed");
+    struct buf answer = bench_get(&b, "GET /admin/config HTTP/1.1");
+    assert_int_equal(bench_status(&answer), 200);
+    buf_fini(&answer);
+    answer = bench_get(&b, "GET /admin/flush HTTP/1.1");
+    assert_int_equal(bench_status(&answer), 405);
+    buf_fini(&answer);
+    bench_stop(&b);
+}
+
+static void a_flush_that_nobody_waits_for_harms_nobody(void **state)
+{
+    struct bench b;
+    (void)state;
+    bench_start(&b, 2048, NULL, NULL);
+    atomic_store(&b.toy.toy.is_held, true);
+    int busy = bench_connect(&b);
+    bench_post(busy, "/v1/completions",
+               "{\"model\":\"toy\",\"prompt\":\"abc\",\"max_tokens\":5}");
+    bench_wait_running(&b, 1, 0);
+    for (int i = 0; i < 8; i++) {
+        int fd = bench_connect(&b);
+        bench_post(fd, "/admin/flush", "");
+        if (i % 2)
+            close(fd);
+    }
+    toy_sleep(20000);
+    atomic_store(&b.toy.toy.is_held, false);
+    struct buf answer = bench_rest(busy);
+    assert_int_equal(bench_status(&answer), 200);
+    buf_fini(&answer);
+    answer = bench_ask(&b, "/admin/flush", "");
+    assert_int_equal(bench_status(&answer), 200);
+    buf_fini(&answer);
+    bench_stop(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -668,6 +758,9 @@ int main(void)
         cmocka_unit_test(heads_are_judged_before_bodies),
         cmocka_unit_test(two_ways_to_tell_a_length_end_the_connection),
         cmocka_unit_test(a_port_in_use_is_told),
+        cmocka_unit_test(the_operator_sees_settings_and_can_flush),
+        cmocka_unit_test(a_page_with_a_name_of_its_own_is_no_operator),
+        cmocka_unit_test(a_flush_that_nobody_waits_for_harms_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
