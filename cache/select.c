@@ -53,6 +53,22 @@ enum err select_new(struct select **out, const struct select_size *size)
     return OK;
 }
 
+uint64_t select_bytes(const struct select_size *size)
+{
+    const struct select *s = NULL;
+    uint64_t sessions = size->max_sessions + 1ull,
+             tenants = size->max_tenants + 1ull, lists = size->max_lists + 1ull;
+    uint64_t bytes = sizeof(*s) + sessions * sizeof(*s->session) +
+                     tenants * sizeof(*s->tenant) +
+                     lists * (sizeof(*s->list) + sizeof(*s->chunk)) +
+                     (size->max_undecided + 1ull) * sizeof(*s->item) +
+                     (uint64_t)size->n_threads * sizeof(*s->scratch);
+    bytes += (size->n_units + 1ull) * sizeof(*s->gone) +
+             (size->n_units / 64 + 1ull) * sizeof(*s->own);
+    return bytes + N_BUCKETS * (sessions * sizeof(*s->session_hist) +
+                                tenants * sizeof(*s->taken));
+}
+
 void select_free(struct select *s)
 {
     if (!s)
@@ -349,6 +365,14 @@ static void sweep_task(void *ctx, int task, int thread)
                        &sl->s->scratch[thread]);
 }
 
+static void run_tasks(struct workers *w, int n, struct slice *sl)
+{
+    if (w)
+        workers_run(w, n, sweep_task, sl);
+    for (int i = 0; !w && i < n; i++)
+        sweep_task(sl, i, 0);
+}
+
 /* Entries that the next sweep of a chunk looks at. */
 static uint64_t cost(const struct select *s, const struct chunk *c)
 {
@@ -371,7 +395,7 @@ enum select_outcome select_step(struct select *s, struct workers *w,
             spent += cost(s, &s->chunk[s->next_chunk++]);
         s->counts.swept += spent - before;
         if (s->next_chunk > sl.first)
-            workers_run(w, (int)(s->next_chunk - sl.first), sweep_task, &sl);
+            run_tasks(w, (int)(s->next_chunk - sl.first), &sl);
         if (s->next_chunk == s->n_chunks) {
             end_sweep(s);
             spent += (uint64_t)s->in->n_sessions * CUT_COST;

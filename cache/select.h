@@ -122,6 +122,9 @@ MUST_CHECK enum err select_new(struct select **out,
                                const struct select_size *size);
 void select_free(struct select *s); /* NULL is allowed */
 
+/* Bytes that select_new() allocates. */
+uint64_t select_bytes(const struct select_size *size);
+
 /* Starts a pass; one that is under way is forgotten. `in` and what it points
  * to are borrowed until select_step() says something else than SELECT_MORE.
  * ERR_INVAL when it is larger than the size, or names no tenant. */
@@ -129,7 +132,8 @@ MUST_CHECK enum err
 select_begin(struct select *s, const struct select_input *in, struct errmsg *m);
 
 /* Works on about max_entries entries (a chunk of 65,536 or one list at
- * least), or to the end with UINT64_MAX. `w` has the size's n_threads. */
+ * least), or to the end with UINT64_MAX. `w` has the size's n_threads; it may
+ * be NULL where that is 1. */
 enum select_outcome select_step(struct select *s, struct workers *w,
                                 uint64_t max_entries);
 

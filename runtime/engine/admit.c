@@ -26,6 +26,41 @@ void engine_mark_changed(struct engine *e, struct gen *g)
     e->changed = g;
 }
 
+/* An exact session: all that it will ever need. */
+static enum err reserve_all(struct engine *e, struct session *s,
+                            const struct session *from)
+{
+    if (!session_can_fit(&e->sessions, s))
+        return ERR_BUDGET;
+    /* Room for all but copies of tails that are shared with sessions at rest:
+     * without these it needs none. */
+    while (session_missing(s, s->cap) > sessions_room(&e->sessions))
+        if (!engine_drop_oldest(e, from))
+            assert(!"the tails are shared with sessions at rest");
+    while (session_reserve(&e->sessions, s, s->cap) != OK)
+        if (!engine_gain(e, session_missing(s, s->cap), from))
+            assert(!"what can be gained was counted");
+    return OK;
+}
+
+/* One that forgets: the whole prompt where that is free, or, for one that is
+ * never cut, as soon as it can be had. */
+static enum err reserve_prompt(struct engine *e, struct gen *g,
+                               struct session *s, const struct session *from)
+{
+    if (sessions_promised(&e->sessions) > e->n_units)
+        return ERR_BUDGET;
+    s->is_kept = g->request.forget.admission.off;
+    while (session_reserve(&e->sessions, s, s->n_known) != OK) {
+        if (!s->is_kept)
+            return OK;
+        if (!engine_gain(e, session_missing(s, s->n_known), from))
+            return ERR_BUDGET;
+    }
+    g->is_whole = true;
+    return OK;
+}
+
 static enum err start_session(struct engine *e, struct gen *g,
                               const struct session_match *match)
 {
@@ -36,7 +71,12 @@ static enum err start_session(struct engine *e, struct gen *g,
         .token = g->request.tokens,
         .n = g->request.n_tokens,
         .cap = g->cap,
+        .rules = g->request.forget,
+        .pin = g->request.pin,
+        .n_pins = g->request.n_pins,
+        .guarantee = g->guarantee,
     };
+    engine_bound_sessions(e, match->from);
     enum err rc = session_new(&e->sessions, &s, &start);
     if (rc != OK)
         return rc;
@@ -46,8 +86,10 @@ static enum err start_session(struct engine *e, struct gen *g,
     if (from && !from->is_running && from->n_stored <= s->n_stored)
         from = NULL;
     session_absorb(&e->sessions, s);
-    rc = session_reserve(&e->sessions, s, from, &e->stats.dropped_sessions);
+    rc = session_forgets(s) ? reserve_prompt(e, g, s, from)
+                            : reserve_all(e, s, from);
     if (rc != OK) {
+        g->is_whole = false;
         session_rest(&e->sessions, s);
         return rc;
     }
@@ -90,15 +132,24 @@ static void begin(struct engine *e, struct gen *g)
     engine_mark_changed(e, g);
 }
 
+/* A first look, before anything is searched. Whatever an exact request
+ * shares, all its units will be promised. */
+static bool may_have_room(const struct engine *e, const struct gen *g)
+{
+    const struct sessions *ss = &e->sessions;
+    if (g->guarantee > 0)
+        return g->guarantee <= sessions_room(ss);
+    uint64_t others = ss->n_reserved + ss->n_guaranteed;
+    return table_units_for(e->n_lists, g->cap) + others <= e->n_units;
+}
+
 static enum queue_verdict try_start(void *user, struct queue_node *node)
 {
     struct engine *e = user;
     struct gen *g = gen_of(node);
     if (e->n_running == e->o.max_running)
         return QUEUE_ALL_BUSY;
-    /* Whatever it shares, all its units will be live or reserved. */
-    if (table_units_for(e->n_lists, g->cap) >
-        e->n_units - pool_stats(e->pool).reserved)
+    if (!may_have_room(e, g))
         return QUEUE_NO_ROOM;
 
     struct session_match match =
@@ -141,6 +192,11 @@ void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
         queue_remove(&e->queue, &g->node);
     } else {
         leave_running(e, g);
+        engine_update_kv(e, g);
+        if (g->now.full_entries > 0)
+            stats_observe(&e->stats.retained_share,
+                          (double)g->now.retained_entries /
+                              (double)g->now.full_entries);
         session_rest(&e->sessions, g->session);
         g->session = NULL;
     }

@@ -40,7 +40,8 @@ static void fill_gauges(const struct engine *e, struct engine_stats *s)
     s->reserved_bytes = p.reserved * p.unit_bytes;
     s->free_bytes =
         s->budget_bytes - s->prefix_bytes - s->live_bytes - s->reserved_bytes;
-    s->entries_logical = s->entries_retained = e->sessions.n_entries;
+    s->entries_retained = e->sessions.n_entries;
+    s->entries_logical = e->sessions.n_entries + e->sessions.n_lost;
     s->sessions_live = e->sessions.running.n;
     s->sessions_at_rest = e->sessions.rest.n;
 }
@@ -127,6 +128,7 @@ static void *run(void *user)
 
 static void free_memory(struct engine *e)
 {
+    evict_free(e->evict);
     if (e->sessions.pool)
         sessions_fini(&e->sessions);
     pool_free(e->pool);
@@ -143,6 +145,7 @@ static void free_memory(struct engine *e)
     free(e->chosen);
     free(e->is_bad);
     free(e->prefill);
+    free(e->limit);
     buf_fini(&e->piece);
     free(e);
 }
@@ -163,13 +166,47 @@ static enum err check_options(const struct engine_options *o, struct errmsg *m)
     return OK;
 }
 
+static enum err new_evict(struct engine *e)
+{
+    uint64_t most = (uint64_t)e->n_units / e->n_lists + e->o.max_running;
+    e->max_sessions =
+        most < ENGINE_SESSIONS_MAX ? (uint32_t)most : ENGINE_SESSIONS_MAX;
+    if (e->max_sessions <= e->o.max_running)
+        e->max_sessions = e->o.max_running + 1;
+    /* A session's guarantee has a unit a list to go on with; a chunk of a
+     * prompt takes one more. */
+    e->sessions.chunk_units = (ENGINE_CHUNK / KV_UNIT - 1) * e->n_lists;
+    const struct evict_setup setup = {
+        .sessions = &e->sessions,
+        .workers = e->o.workers,
+        .options = &e->o.forget,
+        .max_sessions = e->max_sessions,
+    };
+    enum err rc = evict_new(&e->evict, &setup);
+    if (rc == OK)
+        e->memory_bytes += evict_bytes(e->evict);
+    return rc;
+}
+
+/* Tokens that the pool must hold at least: a short exact request, and what a
+ * session can never forget, with one chunk of a prompt. */
+static uint64_t least_tokens(const struct engine *e)
+{
+    const struct forget_options *f = &e->o.forget;
+    uint64_t least = ENGINE_LEAST_TOKENS, floor = engine_floor(e, NULL, 0);
+    if (least > e->o.max_context)
+        least = e->o.max_context;
+    if (f->rules.policy == FORGET_EXACT)
+        return least;
+    floor += (KV_UNIT - floor % KV_UNIT) % KV_UNIT + ENGINE_CHUNK;
+    return floor > least ? floor : least;
+}
+
 static enum err new_pool(struct engine *e, struct errmsg *m)
 {
     struct kv_layout layout;
     kv_layout_init(&layout, e->o.kv_type, e->lm.head_dim);
-    uint64_t least = ENGINE_LEAST_TOKENS;
-    if (least > e->o.max_context)
-        least = e->o.max_context;
+    uint64_t least = least_tokens(e);
     uint64_t bytes =
         table_units_for(e->n_lists, (uint32_t)least) * pool_unit_bytes(&layout);
     if (e->o.kv_bytes < bytes)
@@ -185,6 +222,8 @@ static enum err new_pool(struct engine *e, struct errmsg *m)
     e->n_units = pool_stats(e->pool).n_units;
     e->pool_tokens = (uint64_t)(e->n_units / e->n_lists) * KV_UNIT;
     rc = sessions_init(&e->sessions, e->pool, e->lm.n_layers, e->lm.n_kv_heads);
+    if (rc == OK)
+        rc = new_evict(e);
     return rc == OK ? OK : err_set(m, rc, "no memory for the KV bookkeeping");
 }
 
@@ -229,9 +268,10 @@ static enum err new_step_memory(struct engine *e, struct errmsg *m)
     e->chosen = new_array(e, n, sizeof(*e->chosen));
     e->is_bad = new_array(e, n, sizeof(*e->is_bad));
     e->prefill = new_array(e, n, sizeof(*e->prefill));
+    e->limit = new_array(e, n, sizeof(*e->limit));
     if (rc != OK || !e->running || !e->row_token || !e->run || !e->run_gen ||
         !e->logit_row || !e->logit_gen || !e->logits || !e->chosen ||
-        !e->is_bad || !e->prefill)
+        !e->is_bad || !e->prefill || !e->limit)
         return err_set(m, ERR_NOMEM, "no memory for the engine's steps");
     return OK;
 }

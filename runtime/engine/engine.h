@@ -10,10 +10,12 @@
  * step decodes each running request once and spends the rest of its time
  * target on prefill chunks. A running answer is never stopped for another.
  *
- * Nothing is evicted by this engine yet: a request reserves room for its
- * prompt and its longest answer before it starts, waits while that is not
- * free, and is refused when it can never be. Finished sequences stay cached
- * until the room is needed (least recently used first), and a request whose
+ * An exact request reserves room for its prompt and its longest answer before
+ * it starts, waits while that cannot be had, and is refused when it can never
+ * be. One that forgets (forget.h) starts as soon as the little is free that it
+ * can never do without; when the pool is full, entries that rank lowest leave,
+ * whichever forgetting sequence they belong to (docs/decisions, admission).
+ * Finished sequences stay cached until the room is needed, and a request whose
  * tokens begin like a cached sequence, at rest or running, shares that
  * beginning.
  */

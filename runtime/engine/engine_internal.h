@@ -4,7 +4,9 @@
  *   submit.c   the one door from other threads: checks, limits, the inbox
  *   flush.c    sessions at rest, dropped on request
  *   admit.c    from the queue to a running session; ends of all kinds
- *   step.c     one step: plan, batch, model, tokens, text
+ *   room.c     room in the pool: what is free, forgotten, dropped, cut
+ *   plan.c     who gets how many rows of the next step, and room for them
+ *   step.c     one step: batch, model, tokens, text
  *
  * Fields under `mu` are shared with other threads. All others belong to the
  * engine thread, or are constant since start.
@@ -20,6 +22,7 @@
 #include "base/rng.h"
 #include "cache/pool.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/evict.h"
 #include "runtime/engine/gen.h"
 #include "runtime/engine/lm.h"
 #include "runtime/engine/queue.h"
@@ -33,7 +36,14 @@ enum {
     /* A request waits for another that is computing its prompt when at least
      * so many tokens are saved by it. */
     ENGINE_HOLD_LEAST = 32,
-    ENGINE_SCRATCHES_MAX = 8
+    ENGINE_SCRATCHES_MAX = 8,
+    /* Chunks of a prompt that is cut end at multiples of this. */
+    ENGINE_CHUNK = 32,
+    /* Sessions at rest and running; beyond it those at rest are dropped. */
+    ENGINE_SESSIONS_MAX = 4096,
+    /* Entries that a pass looks at in one step, where it may take several: on
+     * one core a few milliseconds. */
+    ENGINE_SLICE = 1 << 20
 };
 
 /* Submitted requests by what was thought of them at the door. */
@@ -70,6 +80,9 @@ struct engine {
     /* The engine thread's. */
     struct pool *pool;
     struct sessions sessions;
+    uint32_t max_sessions;
+    struct evict *evict;
+    int64_t evict_us; /* of the pass under way, so far */
     struct queue queue;
     struct schedule schedule;
     struct gen **running; /* [max_running], in order of admission */
@@ -95,6 +108,7 @@ struct engine {
     int32_t *chosen;                   /* [max_running] */
     bool *is_bad;                      /* [max_running] */
     struct schedule_prefill **prefill; /* [max_running] */
+    struct evict_limit *limit;         /* [max_running] */
     struct sample_scratch **scratch;   /* [n_scratch] */
     uint32_t n_scratch;
     struct buf piece; /* text of one token */
@@ -117,6 +131,10 @@ bool engine_take_in(struct engine *e);
 void engine_do_flush(struct engine *e);
 void engine_tell_flushed(struct engine *e);
 
+/* Entries of a list that can never be taken from a session with these pins. */
+uint64_t engine_floor(const struct engine *e, const struct forget_span *pin,
+                      uint32_t n_pins);
+
 /* admit.c */
 void engine_admit(struct engine *e);
 void engine_purge_cancelled(struct engine *e);
@@ -127,7 +145,29 @@ void engine_mark_changed(struct engine *e, struct gen *g);
 /* Microseconds since submission, at least 1. */
 uint64_t engine_age_us(const struct gen *g, int64_t now);
 
+/* room.c. Units that are neither used nor reserved. */
+uint64_t engine_free_units(const struct engine *e);
+/* Makes some room on the way to `need` free units, `spare` (or NULL) being the
+ * last to be dropped. False: there is nothing left to gain. */
+bool engine_gain(struct engine *e, uint64_t need, const struct session *spare);
+/* Works on a pass in slices before the room is needed, where a whole one
+ * would be felt. */
+void engine_gain_ahead(struct engine *e, uint64_t need);
+/* Cuts the n sessions of e->limit. */
+void engine_cut(struct engine *e, uint32_t n);
+/* Entries that g's session may hold by its own cap; UINT64_MAX: any. */
+uint64_t engine_cap(const struct engine *e, const struct gen *g);
+/* Drops the session at rest that was least recently used, `spare` (or NULL)
+ * only when it is the last. False: none is at rest. */
+bool engine_drop_oldest(struct engine *e, const struct session *spare);
+/* Drops sessions at rest until there may be one session more, `spare` last. */
+void engine_bound_sessions(struct engine *e, const struct session *spare);
+
+/* plan.c. Sets `take` of all running requests. All room is there then. */
+void engine_plan(struct engine *e);
+
 /* step.c */
 void engine_step(struct engine *e);
+void engine_update_kv(const struct engine *e, struct gen *g);
 
 #endif

@@ -44,6 +44,15 @@ struct forget_rules {
     uint32_t session_tokens; /* cap: entries per list on average; 0: none */
 };
 
+static inline bool forget_rules_equal(const struct forget_rules *a,
+                                      const struct forget_rules *b)
+{
+    return a->policy == b->policy && a->session_tokens == b->session_tokens &&
+           a->admission.off == b->admission.off &&
+           a->admission.ranking == b->admission.ranking &&
+           a->admission.fate == b->admission.fate;
+}
+
 /* Of the server. */
 struct forget_options {
     struct forget_rules rules; /* of requests that say nothing */

@@ -32,6 +32,7 @@ enum err gen_new(struct gen **out, const struct gen_request *r)
     atomic_init(&g->n_refs, 2);
     g->request = *r;
     g->now.prompt_tokens = r->n_tokens;
+    g->now.policy = r->forget.policy;
     g->status = g->now;
     *out = g;
     return OK;

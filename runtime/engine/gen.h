@@ -45,6 +45,8 @@ struct gen {
     int64_t submitted_us;
     uint32_t max_tokens; /* of the answer, with all limits applied */
     uint32_t cap;        /* most tokens that will be stored */
+    uint32_t floor;      /* entries per list that can never be taken */
+    uint32_t guarantee;  /* units it is promised while it runs; 0: exact */
 
     /* The engine's. */
     struct gen *next_pending; /* submitted, not yet taken in */
@@ -58,6 +60,8 @@ struct gen {
     struct stop stop;
     struct detok detok;
     struct schedule_prefill prefill;
+    uint32_t take; /* rows in the step that is planned */
+    bool is_whole; /* the units of its whole prompt are reserved */
     int64_t last_token_us;
     uint64_t seed;
 };

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache/compact.h"
+
 enum err sessions_init(struct sessions *ss, struct pool *pool,
                        uint32_t n_layers, uint32_t n_kv_heads)
 {
@@ -11,9 +13,15 @@ enum err sessions_init(struct sessions *ss, struct pool *pool,
     ss->pool = pool;
     ss->n_layers = n_layers;
     ss->n_kv_heads = n_kv_heads;
-    ss->live_refs =
-        calloc((size_t)pool_stats(pool).n_units, sizeof(*ss->live_refs));
-    return ss->live_refs ? OK : ERR_NOMEM;
+    size_t n = pool_stats(pool).n_units;
+    ss->live_refs = calloc(n, sizeof(*ss->live_refs));
+    ss->exact_refs = calloc(n, sizeof(*ss->exact_refs));
+    if (ss->live_refs && ss->exact_refs)
+        return OK;
+    free(ss->live_refs);
+    free(ss->exact_refs);
+    memset(ss, 0, sizeof(*ss));
+    return ERR_NOMEM;
 }
 
 void sessions_fini(struct sessions *ss)
@@ -23,6 +31,7 @@ void sessions_fini(struct sessions *ss)
     while (ss->rest.first)
         session_drop(ss, ss->rest.first);
     free(ss->live_refs);
+    free(ss->exact_refs);
     memset(ss, 0, sizeof(*ss));
 }
 
@@ -31,10 +40,16 @@ uint32_t sessions_n_lists(const struct sessions *ss)
     return ss->n_layers * ss->n_kv_heads;
 }
 
+uint64_t sessions_promised(const struct sessions *ss)
+{
+    return ss->n_exact + ss->n_reserved + ss->n_guaranteed +
+           (ss->n_guaranteed > 0 ? ss->chunk_units : 0);
+}
+
 uint64_t sessions_room(const struct sessions *ss)
 {
-    struct pool_stats p = pool_stats(ss->pool);
-    return p.n_units - p.reserved - (p.used - ss->n_prefix);
+    uint64_t n = pool_stats(ss->pool).n_units, used = sessions_promised(ss);
+    return n > used ? n - used : 0;
 }
 
 static void list_push(struct session_list *l, struct session *s)
@@ -63,91 +78,44 @@ static void list_remove(struct session_list *l, struct session *s)
     l->n--;
 }
 
-static void mark_live(struct sessions *ss, unit_id u)
+static void mark_live(struct sessions *ss, const struct session *s, unit_id u)
 {
     /* A unit that other sessions hold already, and no running one, was a
      * prefix until now; one that is ours alone is new. */
     if (ss->live_refs[u]++ == 0 && pool_refs(ss->pool, u) > 1)
         ss->n_prefix--;
+    if (!session_forgets(s) && ss->exact_refs[u]++ == 0)
+        ss->n_exact++;
 }
 
 /* Before this session's reference goes, or is that of a session at rest. */
-static void unmark_live(struct sessions *ss, unit_id u)
+static void unmark_live(struct sessions *ss, const struct session *s, unit_id u)
 {
     assert(ss->live_refs[u] > 0);
     if (--ss->live_refs[u] == 0)
         ss->n_prefix++;
+    if (!session_forgets(s) && --ss->exact_refs[u] == 0)
+        ss->n_exact--;
 }
 
 static void for_each_unit(struct sessions *ss, const struct session *s,
-                          void (*fn)(struct sessions *, unit_id))
+                          void (*fn)(struct sessions *, const struct session *,
+                                     unit_id))
 {
     for (uint32_t i = 0; i < sessions_n_lists(ss); i++) {
         const struct kv_list *l = &s->table->list[i];
         for (uint32_t u = 0; u < l->n_units; u++)
-            fn(ss, l->unit[u]);
+            fn(ss, s, l->unit[u]);
     }
 }
 
 /* The last reference to a unit of sessions at rest is about to go. */
-static void forget_prefix(struct sessions *ss, unit_id u)
+static void forget_prefix(struct sessions *ss, const struct session *s,
+                          unit_id u)
 {
+    (void)s;
     if (ss->live_refs[u] == 0 && pool_refs(ss->pool, u) == 1)
         ss->n_prefix--;
-}
-
-static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
-{
-    uint32_t i = 0;
-    while (i < n && a[i] == b[i])
-        i++;
-    return i;
-}
-
-/* Tokens of the first n that a new session may share with s. */
-static uint32_t sharable(const struct session *s, uint32_t n)
-{
-    if (n > s->n_stored)
-        n = s->n_stored;
-    uint32_t full = s->n_stored - s->n_stored % KV_UNIT;
-    return s->is_running && n > full ? full : n;
-}
-
-static void look_at(struct session *s, const int32_t *token, uint32_t n,
-                    struct session_match *best)
-{
-    /* Where it differs from the request before the best match ends, it can
-     * neither be better now nor later. */
-    uint32_t probe = best->n_tokens;
-    if (probe >= s->n_known || probe >= n || s->token[probe] != token[probe])
-        return;
-    uint32_t same = common(s->token, token, s->n_known < n ? s->n_known : n);
-    uint32_t now = sharable(s, same);
-    if (now > best->n_tokens) {
-        best->from = s;
-        best->n_tokens = now;
-    }
-    if (s->is_running && same > best->n_ahead) {
-        best->ahead = s;
-        best->n_ahead = same;
-    }
-}
-
-struct session_match sessions_match(const struct sessions *ss,
-                                    const int32_t *token, uint32_t n)
-{
-    struct session_match best = {NULL, 0, NULL, 0};
-    if (n == 0)
-        return best;
-    for (struct session *s = ss->rest.last; s; s = s->prev)
-        look_at(s, token, n - 1, &best);
-    for (struct session *s = ss->running.last; s; s = s->prev)
-        look_at(s, token, n - 1, &best);
-    if (best.n_ahead <= best.n_tokens) {
-        best.ahead = NULL;
-        best.n_ahead = 0;
-    }
-    return best;
 }
 
 static enum err table_for(struct sessions *ss, struct table **out,
@@ -158,28 +126,91 @@ static enum err table_for(struct sessions *ss, struct table **out,
     return table_new(out, ss->pool, ss->n_layers, ss->n_kv_heads, start->cap);
 }
 
+static enum err copy_pins(struct session *s, const struct session_start *start)
+{
+    s->n_pins = start->n_pins;
+    if (s->n_pins == 0)
+        return OK;
+    s->pin = calloc(s->n_pins, sizeof(*s->pin));
+    if (!s->pin)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < s->n_pins; i++)
+        s->pin[i] = (struct select_span){(int32_t)start->pin[i].from,
+                                         (int32_t)start->pin[i].to};
+    return OK;
+}
+
+/* Units that running sessions use already. */
+static uint32_t n_live_units(const struct sessions *ss, const struct table *t)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < sessions_n_lists(ss); i++)
+        for (uint32_t u = 0; u < t->list[i].n_units; u++)
+            n += ss->live_refs[t->list[i].unit[u]] > 0;
+    return n;
+}
+
+static void enter(struct sessions *ss, struct session *s)
+{
+    s->older = ss->newest;
+    if (ss->newest)
+        ss->newest->newer = s;
+    else
+        ss->oldest = s;
+    ss->newest = s;
+    ss->n_entries += table_n_entries(s->table);
+    ss->n_lost += s->n_lost;
+    for_each_unit(ss, s, mark_live);
+    list_push(&ss->running, s);
+}
+
+static void leave(struct sessions *ss, struct session *s)
+{
+    if (s->older)
+        s->older->newer = s->newer;
+    else
+        ss->oldest = s->newer;
+    if (s->newer)
+        s->newer->older = s->older;
+    else
+        ss->newest = s->older;
+}
+
+static void free_session(struct session *s)
+{
+    if (!s)
+        return;
+    table_free(s->table);
+    free(s->pin);
+    free(s->token);
+    free(s);
+}
+
 enum err session_new(struct sessions *ss, struct session **out,
                      const struct session_start *start)
 {
     assert(start->n <= start->cap && start->n_shared <= start->n);
     struct session *s = calloc(1, sizeof(*s));
-    int32_t *token = malloc((size_t)start->cap * sizeof(*token) + 1);
-    struct table *table = NULL;
-    if (!s || !token || table_for(ss, &table, start) != OK) {
-        free(token);
-        free(s);
+    if (!s)
+        return ERR_NOMEM;
+    s->token = malloc((size_t)start->cap * sizeof(*s->token) + 1);
+    if (!s->token || copy_pins(s, start) != OK ||
+        table_for(ss, &s->table, start) != OK) {
+        free_session(s);
         return ERR_NOMEM;
     }
-    memcpy(token, start->token, start->n * sizeof(*token));
-    s->token = token;
-    s->table = table;
+    memcpy(s->token, start->token, start->n * sizeof(*s->token));
     s->cap = start->cap;
     s->n_known = start->n;
-    s->n_stored = start->n_shared;
+    s->n_stored = s->goal = start->n_shared;
+    s->n_lost = (uint64_t)s->n_stored * sessions_n_lists(ss) -
+                table_n_entries(s->table);
+    s->rules = start->rules;
     s->is_running = true;
-    ss->n_entries += table_n_entries(table);
-    for_each_unit(ss, s, mark_live);
-    list_push(&ss->running, s);
+    if (session_forgets(s))
+        s->guarantee = start->guarantee + n_live_units(ss, s->table);
+    ss->n_guaranteed += s->guarantee;
+    enter(ss, s);
     if (start->n_shared > 0 && !start->from->is_running) {
         list_remove(&ss->rest, start->from);
         list_push(&ss->rest, start->from);
@@ -188,9 +219,15 @@ enum err session_new(struct sessions *ss, struct session **out,
     return OK;
 }
 
-static uint64_t units_to_end(const struct session *s)
+static uint64_t units_to(const struct session *s, uint32_t n)
 {
-    return table_units_needed(s->table, s->cap - s->n_stored);
+    return n > s->n_stored ? table_units_needed(s->table, n - s->n_stored) : 0;
+}
+
+uint64_t session_missing(const struct session *s, uint32_t n)
+{
+    uint64_t need = units_to(s, n);
+    return need > s->reserved ? need - s->reserved : 0;
 }
 
 /* Copies of tails that would not be made any more if all other users of these
@@ -210,25 +247,33 @@ static uint64_t avoidable_copies(const struct sessions *ss,
     return n;
 }
 
-enum err session_reserve(struct sessions *ss, struct session *s,
-                         const struct session *spare, uint64_t *n_dropped)
+bool session_can_fit(const struct sessions *ss, const struct session *s)
 {
-    uint64_t need = units_to_end(s);
-    if (need - avoidable_copies(ss, s) > sessions_room(ss))
-        return ERR_BUDGET;
-    /* From here on it works out, at the latest when nothing is at rest any
-     * more: every unit dropped is one of room, and no tail is shared with a
-     * session at rest then. */
-    while (pool_reserve(ss->pool, (uint32_t)need) != OK) {
-        struct session *victim = ss->rest.first;
-        if (victim == spare && victim && victim->next)
-            victim = victim->next;
-        assert(victim);
-        session_drop(ss, victim);
-        ++*n_dropped;
-        need = units_to_end(s);
+    /* What it shares counts as promised already. */
+    return session_missing(s, s->cap) - avoidable_copies(ss, s) <=
+           sessions_room(ss);
+}
+
+static void set_reserved(struct sessions *ss, struct session *s, uint32_t n)
+{
+    if (!session_forgets(s))
+        ss->n_reserved += (uint64_t)n - s->reserved;
+    s->reserved = n;
+}
+
+enum err session_reserve(struct sessions *ss, struct session *s, uint32_t n)
+{
+    assert(s->is_running && n >= s->n_stored && n <= s->cap);
+    uint64_t need = units_to(s, n);
+    if (need > s->reserved) {
+        if (need - s->reserved > UINT32_MAX ||
+            pool_reserve(ss->pool, (uint32_t)need - s->reserved) != OK)
+            return ERR_BUDGET;
+    } else {
+        pool_unreserve(ss->pool, s->reserved - (uint32_t)need);
     }
-    s->reserved = (uint32_t)need;
+    s->goal = n;
+    set_reserved(ss, s, (uint32_t)need);
     return OK;
 }
 
@@ -242,7 +287,7 @@ static void unmark_shared_tails(struct sessions *ss, const struct session *s)
             continue;
         unit_id tail = l->unit[l->n_units - 1];
         if (pool_refs(ss->pool, tail) > 1)
-            unmark_live(ss, tail);
+            unmark_live(ss, s, tail);
     }
 }
 
@@ -255,7 +300,7 @@ static void mark_new_units(struct sessions *ss, const struct session *s,
         const struct kv_list *l = &s->table->list[i];
         for (uint32_t u = (l->len - n) / KV_UNIT; u < l->n_units; u++) {
             if (ss->live_refs[l->unit[u]] == 0)
-                mark_live(ss, l->unit[u]);
+                mark_live(ss, s, l->unit[u]);
         }
     }
 }
@@ -268,16 +313,38 @@ void session_append(struct sessions *ss, struct session *s, uint32_t n)
         table_append(s->table, n, (int32_t)s->n_stored, (int32_t)s->n_stored);
     mark_new_units(ss, s, n);
     assert(taken <= s->reserved);
-    s->reserved -= (uint32_t)taken;
+    set_reserved(ss, s, s->reserved - (uint32_t)taken);
     s->n_stored += n;
+    s->goal = s->goal > s->n_stored ? s->goal : s->n_stored;
     ss->n_entries += (uint64_t)n * sessions_n_lists(ss);
     /* A tail that was shared when the room was reserved may have been ours
      * alone by now. What is left must be exactly what is still needed. */
-    uint64_t need = units_to_end(s);
-    if (s->reserved > need) {
-        pool_unreserve(ss->pool, s->reserved - (uint32_t)need);
-        s->reserved = (uint32_t)need;
+    session_settle(ss, s);
+}
+
+void session_shrink(struct sessions *ss, struct session *s, uint32_t i_list,
+                    uint32_t n)
+{
+    const struct kv_list *l = &s->table->list[i_list];
+    for (uint32_t u = (l->len + KV_UNIT - 1) / KV_UNIT; u < l->n_units; u++) {
+        if (s->is_running)
+            unmark_live(ss, s, l->unit[u]);
+        forget_prefix(ss, s, l->unit[u]);
     }
+    (void)compact_release(s->table, i_list);
+    s->n_lost += n;
+    ss->n_lost += n;
+    ss->n_entries -= n;
+    ss->epoch++;
+}
+
+void session_settle(struct sessions *ss, struct session *s)
+{
+    if (!s->is_running || session_reserve(ss, s, s->goal) == OK)
+        return;
+    assert(session_forgets(s));
+    if (session_reserve(ss, s, s->n_stored) != OK)
+        assert(!"giving back cannot fail");
 }
 
 void session_push(struct session *s, int32_t token)
@@ -286,21 +353,30 @@ void session_push(struct session *s, int32_t token)
     s->token[s->n_known++] = token;
 }
 
+/* Gives back what is reserved and promised; its units become prefix. */
+static void end_running(struct sessions *ss, struct session *s)
+{
+    pool_unreserve(ss->pool, s->reserved);
+    set_reserved(ss, s, 0);
+    ss->n_guaranteed -= s->guarantee;
+    s->guarantee = 0;
+    for_each_unit(ss, s, unmark_live);
+}
+
 void session_drop(struct sessions *ss, struct session *s)
 {
     if (s->is_running) {
-        for_each_unit(ss, s, unmark_live);
+        end_running(ss, s);
         list_remove(&ss->running, s);
     } else {
         list_remove(&ss->rest, s);
     }
-    if (s->reserved > 0)
-        pool_unreserve(ss->pool, s->reserved);
+    leave(ss, s);
     for_each_unit(ss, s, forget_prefix);
     ss->n_entries -= table_n_entries(s->table);
-    table_free(s->table);
-    free(s->token);
-    free(s);
+    ss->n_lost -= s->n_lost;
+    ss->epoch++;
+    free_session(s);
 }
 
 /* The last token first: of histories that begin alike most end unlike. */
@@ -308,7 +384,19 @@ static bool begins_with(const struct session *s, const struct session *part)
 {
     uint32_t n = part->n_stored;
     return n > 0 && n <= s->n_stored && s->token[n - 1] == part->token[n - 1] &&
-           common(s->token, part->token, n) == n;
+           memcmp(s->token, part->token, n * sizeof(*s->token)) == 0;
+}
+
+/* True if nobody needs `part` as long as s is there. What has lost something
+ * serves only those who forget by the same rules. */
+static bool can_replace(const struct session *s, const struct session *part)
+{
+    if (!begins_with(s, part))
+        return false;
+    if (s->n_stored == part->n_stored && s->n_lost > part->n_lost)
+        return false;
+    return s->n_lost == 0 ||
+           (part->n_lost > 0 && forget_rules_equal(&s->rules, &part->rules));
 }
 
 void session_absorb(struct sessions *ss, const struct session *s)
@@ -316,16 +404,15 @@ void session_absorb(struct sessions *ss, const struct session *s)
     struct session *next;
     for (struct session *r = ss->rest.first; r; r = next) {
         next = r->next;
-        if (r != s && begins_with(s, r))
+        if (r != s && can_replace(s, r))
             session_drop(ss, r);
     }
 }
 
-static bool is_part_of_another(const struct sessions *ss,
-                               const struct session *s)
+static bool is_replaceable(const struct sessions *ss, const struct session *s)
 {
     for (const struct session *r = ss->rest.first; r; r = r->next) {
-        if (r != s && r->n_stored > s->n_stored && begins_with(r, s))
+        if (r != s && r->n_stored > s->n_stored && can_replace(r, s))
             return true;
     }
     return false;
@@ -334,12 +421,13 @@ static bool is_part_of_another(const struct sessions *ss,
 /* A session at rest keeps host memory for its tokens only, not for the answer
  * it might have given. Where the host refuses the smaller pieces, the larger
  * ones stay. */
-static void shrink(struct session *s)
+static void shrink_host_memory(struct sessions *ss, struct session *s)
 {
     struct table *t = NULL;
     if (table_fork(&t, s->table, s->n_stored, s->n_stored) == OK) {
         table_free(s->table);
         s->table = t;
+        ss->epoch++;
     }
     int32_t *token =
         realloc(s->token, (size_t)s->n_stored * sizeof(*token) + 1);
@@ -351,19 +439,17 @@ static void shrink(struct session *s)
 void session_rest(struct sessions *ss, struct session *s)
 {
     assert(s->is_running);
-    if (s->reserved > 0)
-        pool_unreserve(ss->pool, s->reserved);
-    s->reserved = 0;
-    if (s->n_stored == 0 || is_part_of_another(ss, s)) {
+    if (s->n_stored == 0 || is_replaceable(ss, s)) {
         session_drop(ss, s);
         return;
     }
-    for_each_unit(ss, s, unmark_live);
+    end_running(ss, s);
     list_remove(&ss->running, s);
-    s->is_running = false;
+    s->is_running = s->is_kept = false;
+    s->used_at = ss->clock;
     s->n_known = s->n_stored;
     if (s->cap - s->n_stored >= KV_UNIT)
-        shrink(s);
+        shrink_host_memory(ss, s);
     list_push(&ss->rest, s);
     session_absorb(ss, s);
 }

@@ -2,8 +2,14 @@
  *
  * A session is one sequence with its table. It is running while a request
  * works on it, and at rest afterwards: then it is only there to be shared or
- * continued, and is dropped when its room is needed, least recently used
- * first.
+ * continued, and makes room when others need it.
+ *
+ * Two kinds, by the rules it was started with (forget.h). One that is exact
+ * never loses an entry: running, it has reserved all that it will need. One
+ * that forgets reserves only what its next step takes, and has a guarantee:
+ * so many units are its own whatever the others do, enough to go on with when
+ * it has forgotten all that may go. Entries that were taken out of it are
+ * counted (n_lost); its logical length never shows them.
  *
  * Nothing that is shared is ever written (table.h), so a session never shows
  * what was done in another. One rule makes room exact as well: a running
@@ -19,12 +25,16 @@
  * 7 microseconds (EPYC, one core), 1,000 sessions of 300 with 250 in common
  * as long.
  *
- * Accounting. Each unit counts how many running sessions use it; a used unit
- * without any belongs to sessions at rest alone ("prefix"). So always
+ * Accounting. Each unit counts how many running sessions use it, and how many
+ * of them are exact; a used unit without any belongs to sessions at rest alone
+ * ("prefix"). What running sessions may need at any time is promised:
  *
- *     used = live + prefix,      free + prefix = n_units - live - reserved
+ *     promised = units of exact ones, used and reserved + guarantees
+ *                (+ room for one chunk of a prompt, where there are any)
+ *     room     = n_units - promised
  *
- * and the right hand side is what dropping every session at rest could give.
+ * A request starts only when room covers what it is promised. All else in the
+ * pool can be had: by forgetting, and by dropping sessions at rest.
  *
  * Owns sessions, their tokens and tables; borrows the pool. Threads: the
  * engine thread only.
@@ -37,16 +47,27 @@
 
 #include "base/err.h"
 #include "cache/pool.h"
+#include "cache/select.h"
 #include "cache/table.h"
+#include "runtime/engine/forget.h"
 
 struct session {
-    struct session *next, *prev; /* in the list of its state */
+    struct session *next, *prev;   /* in the list of its state */
+    struct session *newer, *older; /* of all, in order of creation */
     bool is_running;
+    bool is_kept;      /* nothing may be taken from it for now */
     int32_t *token;    /* [n_known]; room for `cap` */
     uint32_t n_known;  /* prompt and answer as far as it is decided */
     uint32_t n_stored; /* of these, in the table */
     uint32_t cap;
-    uint32_t reserved; /* units promised to it and not yet taken */
+    uint32_t goal;      /* tokens that the reservation lasts for */
+    uint32_t reserved;  /* units it has reserved and not yet taken */
+    uint32_t guarantee; /* units; 0: exact, or at rest */
+    uint64_t n_lost;    /* entries of the n_stored tokens that are gone */
+    uint64_t used_at;   /* sessions.clock when it came to rest */
+    struct forget_rules rules;
+    struct select_span *pin; /* [n_pins] positions that never leave */
+    uint32_t n_pins;
     struct table *table;
 };
 
@@ -60,10 +81,21 @@ struct sessions {
     uint32_t n_layers, n_kv_heads;
     struct session_list running;
     struct session_list rest; /* least recently used first */
-    uint32_t *live_refs;      /* [n_units] running sessions that use a unit */
-    uint64_t n_prefix;        /* units that sessions at rest alone use */
-    uint64_t n_entries;       /* entries of all sessions, shared ones counted
-                                 for each */
+    struct session *oldest, *newest;
+    uint32_t *live_refs;  /* [n_units] running sessions that use a unit */
+    uint32_t *exact_refs; /* [n_units] those of them that are exact */
+    uint64_t n_prefix;    /* units that sessions at rest alone use */
+    uint64_t n_exact;     /* units that running exact sessions use */
+    uint64_t n_reserved;  /* units that these have reserved */
+    uint64_t n_guaranteed;
+    uint64_t chunk_units; /* of one chunk of a prompt; set by the engine */
+    uint64_t n_entries;   /* entries of all sessions, shared ones counted
+                             for each */
+    uint64_t n_lost;      /* the sum of theirs */
+    uint64_t clock;       /* tokens that the server has processed */
+    /* Counts the times that a table ended or entries of it moved: whoever
+     * looks at tables over several steps must begin again. */
+    uint64_t epoch;
 };
 
 MUST_CHECK enum err sessions_init(struct sessions *ss, struct pool *pool,
@@ -72,8 +104,15 @@ void sessions_fini(struct sessions *ss); /* drops them all, running ones too */
 
 uint32_t sessions_n_lists(const struct sessions *ss);
 
-/* Units that dropping every session at rest would leave for reservations. */
+/* Units that running sessions may need at any time; and those of the pool that
+ * are promised to nobody. */
+uint64_t sessions_promised(const struct sessions *ss);
 uint64_t sessions_room(const struct sessions *ss);
+
+static inline bool session_forgets(const struct session *s)
+{
+    return s->rules.policy != FORGET_EXACT;
+}
 
 struct session_match {
     struct session *from; /* NULL: nothing to share */
@@ -86,44 +125,68 @@ struct session_match {
 
 /* The longest sharable prefix of token[0..n), at most n - 1 tokens, since the
  * last one must be computed to have something to answer from. Of equally long
- * ones a session at rest is preferred, then the most recently used. */
+ * ones a session at rest is preferred, then the most recently used. Only
+ * sessions that have lost nothing match. */
 struct session_match sessions_match(const struct sessions *ss,
                                     const int32_t *token, uint32_t n);
 
 /* A running session with the n prompt tokens as its known ones, of which the
  * first n_shared come from `from` (NULL when 0), and room for `cap` tokens.
- * Takes no units and reserves none. ERR_NOMEM changes nothing. */
+ * Takes no units and reserves none; `guarantee`, for one that forgets, is
+ * promised from now on, and so are the units that it shares with running
+ * ones, which nobody can take from it or them. Pins are copied. ERR_NOMEM
+ * changes nothing. */
 struct session_start {
     struct session *from;
     uint32_t n_shared;
     const int32_t *token;
     uint32_t n, cap;
+    struct forget_rules rules;
+    const struct forget_span *pin;
+    uint32_t n_pins;
+    uint32_t guarantee;
 };
 MUST_CHECK enum err session_new(struct sessions *ss, struct session **out,
                                 const struct session_start *start);
 
-/* Reserves what the session needs until it has all of `cap` tokens, dropping
- * sessions at rest as needed (`spare` last; it may be NULL). Drops nothing
- * when that would not be enough. Returns ERR_BUDGET then. Adds to *n_dropped.
- */
+/* Units that are still to be reserved for the session to have n tokens. */
+uint64_t session_missing(const struct session *s, uint32_t n);
+
+/* True if an exact session can have `cap` tokens when others forget all that
+ * they may and nothing is at rest any more. */
+bool session_can_fit(const struct sessions *ss, const struct session *s);
+
+/* Reserves what the session needs until it has n tokens, no fewer than it has
+ * stored; what it has reserved beyond that it gives back. ERR_BUDGET changes
+ * nothing: that much is not free. */
 MUST_CHECK enum err session_reserve(struct sessions *ss, struct session *s,
-                                    const struct session *spare,
-                                    uint64_t *n_dropped);
+                                    uint32_t n);
 
 /* Lengthens the table by n tokens that are known but not stored, taking units
  * from the session's reservation. */
 void session_append(struct sessions *ss, struct session *s, uint32_t n);
+
+/* n entries went from list i_list by compact_move(): returns the units past
+ * its end to the pool. After the last list comes session_settle(). */
+void session_shrink(struct sessions *ss, struct session *s, uint32_t i_list,
+                    uint32_t n);
+
+/* Makes a reservation right after compaction. Where its lists end in shared
+ * units now, the session may need more than it gave back; if that is not free
+ * the reservation ends. */
+void session_settle(struct sessions *ss, struct session *s);
 
 /* Adds a decided token. There must be room. */
 void session_push(struct session *s, int32_t token);
 
 /* The work on a running session has ended. It goes to rest with what is
  * stored and gives back what is reserved; it goes for good when nothing is
- * stored or when another session at rest begins with the same tokens.
- * Sessions at rest that it begins with are dropped in turn. */
+ * stored or when another session at rest can replace it. Sessions at rest
+ * that it can replace are dropped in turn. */
 void session_rest(struct sessions *ss, struct session *s);
 
-/* Drops sessions at rest whose whole history s has stored. */
+/* Drops sessions at rest that s can replace: it has stored their whole
+ * history, and whoever may use them may use it. */
 void session_absorb(struct sessions *ss, const struct session *s);
 
 /* Frees a session in any state. */

@@ -1,5 +1,5 @@
-/* One step of the engine: every running answer gets its token, and prompts
- * get the rest of the time. */
+/* One step of the engine, as planned: every running answer gets its token, and
+ * prompts get chunks. */
 #include <assert.h>
 #include <string.h>
 
@@ -30,7 +30,8 @@ static void add_run(struct engine *e, struct batch *b, struct gen *g,
     };
     e->run_gen[b->n_runs++] = g;
     b->n_rows += n;
-    b->context += schedule_context(pos, n);
+    b->context += schedule_context(
+        (uint32_t)(table_n_entries(s->table) / e->n_lists) - n, n);
     /* Only after the last known token is there something to choose. */
     if (s->n_stored == s->n_known && g->max_tokens > 0) {
         e->logit_row[b->n_logits] = b->n_rows - 1;
@@ -38,32 +39,20 @@ static void add_run(struct engine *e, struct batch *b, struct gen *g,
     }
 }
 
-static void add_decodes(struct engine *e, struct batch *b)
+/* Answers first, then prompts. */
+static void add_runs(struct engine *e, struct batch *b)
 {
     for (uint32_t i = 0; i < e->n_running; i++) {
         if (e->running[i]->now.state == GEN_DECODE)
             add_run(e, b, e->running[i], 1);
     }
     b->n_decode = b->n_rows;
-}
-
-static void add_prefills(struct engine *e, struct batch *b)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < e->n_running; i++) {
-        if (e->running[i]->now.state == GEN_PREFILL)
-            e->prefill[n++] = &e->running[i]->prefill;
-    }
-    if (n == 0)
-        return;
-    schedule_plan(&e->schedule, b->n_decode, b->context, e->prefill, n);
     for (uint32_t i = 0; i < e->n_running; i++) {
         struct gen *g = e->running[i];
-        if (g->now.state != GEN_PREFILL || g->prefill.take == 0)
+        if (g->now.state != GEN_PREFILL || g->take == 0)
             continue;
-        add_run(e, b, g, g->prefill.take);
-        g->prefill.pos += g->prefill.take;
-        g->prefill.left -= g->prefill.take;
+        add_run(e, b, g, g->take);
+        g->prefill.left -= g->take;
     }
 }
 
@@ -93,13 +82,35 @@ static void choose_tokens(struct engine *e, uint32_t n)
         choose_one(e, (int)i, 0);
 }
 
-static void update_kv(const struct engine *e, struct gen *g)
+void engine_update_kv(const struct engine *e, struct gen *g)
 {
     const struct session *s = g->session;
     g->now.logical_tokens = s->n_stored;
     g->now.full_entries = (uint64_t)s->n_stored * e->n_lists;
-    g->now.retained_entries = table_n_entries(s->table);
+    g->now.retained_entries = g->now.full_entries - s->n_lost;
+    g->now.evicted_entries = s->n_lost;
     g->now.kv_bytes = table_n_units(s->table) * pool_stats(e->pool).unit_bytes;
+}
+
+/* Sessions with a cap give up what they have beyond it: a prompt that has just
+ * been stored as a whole, and an answer that got a token. */
+static void cut_to_caps(struct engine *e)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->n_running; i++) {
+        struct gen *g = e->running[i];
+        struct session *s = g->session;
+        uint64_t most = engine_cap(e, g);
+        bool is_prompt = g->now.state == GEN_PREFILL;
+        if (g->take == 0 || (is_prompt && g->prefill.left > 0))
+            continue;
+        s->is_kept = false;
+        if (table_n_entries(s->table) > most &&
+            !(is_prompt && s->rules.admission.off))
+            e->limit[n++] = (struct evict_limit){
+                s, most, is_prompt ? ENGINE_ADMISSION : ENGINE_CAP};
+    }
+    engine_cut(e, n);
 }
 
 /* Passes e->piece on to the text that is shown. */
@@ -200,14 +211,15 @@ static void finish_step(struct engine *e, const struct batch *b, int64_t us)
     e->stats.step_decode_tokens += b->n_decode;
     e->stats.step_prefill_tokens += b->n_rows - b->n_decode;
     e->stats.prefill_tokens += b->n_rows - b->n_decode;
+    e->sessions.clock += b->n_rows;
 }
 
 void engine_step(struct engine *e)
 {
     struct batch b = {0};
     int64_t start = clock_us();
-    add_decodes(e, &b);
-    add_prefills(e, &b);
+    engine_plan(e);
+    add_runs(e, &b);
     assert(b.n_rows > 0);
     const struct model_batch batch = {
         .n_rows = b.n_rows,
@@ -223,9 +235,10 @@ void engine_step(struct engine *e)
     int64_t now = clock_us();
     finish_step(e, &b, now - start);
     complain_once(e, b.n_logits);
+    cut_to_caps(e);
 
     for (uint32_t i = 0; i < b.n_runs; i++) {
-        update_kv(e, e->run_gen[i]);
+        engine_update_kv(e, e->run_gen[i]);
         /* A prompt without an answer is done when it is stored. */
         if (e->run_gen[i]->max_tokens == 0 && e->run_gen[i]->prefill.left == 0)
             engine_end(e, e->run_gen[i], GEN_FINISH_LENGTH);

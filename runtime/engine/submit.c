@@ -33,6 +33,15 @@ static enum err check_ids(const struct engine *e, const struct gen_request *r,
                            "vocabulary of %u tokens",
                            (int)r->bias[i].token, e->lm.n_vocab);
     }
+    for (uint32_t i = 0; i < r->n_pins; i++) {
+        const struct forget_span *pin = &r->pin[i];
+        if (pin->from >= pin->to || pin->to > r->n_tokens ||
+            (i > 0 && pin->from < r->pin[i - 1].to))
+            return err_set(m, ERR_INVAL,
+                           "pinned span %u is not in order and inside the "
+                           "prompt",
+                           i);
+    }
     for (uint32_t i = 0; i < r->n_stops; i++) {
         if (r->stop_len[i] == 0 || r->stop_len[i] > GEN_STOP_BYTES_MAX)
             return err_set(m, ERR_INVAL,
@@ -48,6 +57,84 @@ static enum err check_ids(const struct engine *e, const struct gen_request *r,
 static uint64_t stored_tokens(uint32_t prompt, uint32_t answer)
 {
     return (uint64_t)prompt + (answer > 0 ? answer - 1 : 0);
+}
+
+static enum err refuse_kv(enum gen_refusal *why)
+{
+    *why = GEN_REFUSED_KV;
+    return ERR_INVAL;
+}
+
+/* An exact request needs room for everything; the answer is clamped where
+ * nobody asked for one so long. Sets *needs and *answer. */
+static enum err size_exact(const struct engine *e, const struct gen_request *r,
+                           uint64_t *needs, uint32_t *answer,
+                           enum gen_refusal *why, struct errmsg *m)
+{
+    uint32_t prompt = r->n_tokens, cap = r->forget.session_tokens;
+    uint64_t most = e->pool_tokens;
+    bool is_capped = cap > 0 && cap < most;
+    if (is_capped)
+        most = cap;
+    if (*needs > most && !r->params.has_max_tokens && prompt <= most) {
+        *answer = (uint32_t)(most - prompt + 1);
+        *needs = most;
+    }
+    if (*needs <= most)
+        return OK;
+    if (is_capped)
+        (void)err_set(m, ERR_INVAL,
+                      "an exact session of %llu tokens is above its cap of %u",
+                      (unsigned long long)*needs, cap);
+    else if (prompt > most)
+        (void)err_set(m, ERR_INVAL,
+                      "the prompt has %u tokens, and the whole KV budget of "
+                      "%llu bytes holds %llu",
+                      prompt, (unsigned long long)e->o.kv_bytes,
+                      (unsigned long long)most);
+    else
+        (void)err_set(
+            m, ERR_INVAL,
+            "a prompt of %u tokens and an answer of up to %u need KV memory "
+            "for %llu tokens, and the whole budget of %llu bytes holds %llu",
+            prompt, *answer, (unsigned long long)*needs,
+            (unsigned long long)e->o.kv_bytes, (unsigned long long)most);
+    return refuse_kv(why);
+}
+
+uint64_t engine_floor(const struct engine *e, const struct forget_span *pin,
+                      uint32_t n_pins)
+{
+    const struct forget_options *o = &e->o.forget;
+    uint64_t n = (uint64_t)o->n_sinks + o->n_recent;
+    for (uint32_t i = 0; i < n_pins; i++)
+        n += pin[i].to - pin[i].from;
+    return n > o->min_head ? n : o->min_head;
+}
+
+/* One that forgets is promised what it can never lose, and a unit a list to go
+ * on with; a prompt that is never cut, all of it as well. */
+static enum err size_guarantee(const struct engine *e,
+                               const struct gen_request *r, struct gen *g,
+                               enum gen_refusal *why, struct errmsg *m)
+{
+    uint64_t least = engine_floor(e, r->pin, r->n_pins), tokens = least;
+    if (r->forget.admission.off && r->n_tokens > tokens)
+        tokens = r->n_tokens;
+    uint64_t units =
+        (tokens / KV_UNIT + (tokens % KV_UNIT != 0) + 1) * e->n_lists;
+    if (units + e->sessions.chunk_units > e->n_units) {
+        (void)err_set(m, ERR_INVAL,
+                      "%llu tokens of the request can never be forgotten, and "
+                      "the whole KV budget of %llu bytes holds %llu",
+                      (unsigned long long)tokens,
+                      (unsigned long long)e->o.kv_bytes,
+                      (unsigned long long)e->pool_tokens);
+        return refuse_kv(why);
+    }
+    g->floor = (uint32_t)least;
+    g->guarantee = (uint32_t)units;
+    return OK;
 }
 
 static enum err size_answer(const struct engine *e, const struct gen_request *r,
@@ -68,30 +155,11 @@ static enum err size_answer(const struct engine *e, const struct gen_request *r,
     if (p->has_max_tokens && p->max_tokens < answer)
         answer = p->max_tokens;
     uint64_t needs = stored_tokens(prompt, answer);
-    if (needs > e->pool_tokens && !p->has_max_tokens &&
-        prompt <= e->pool_tokens) {
-        /* Nobody asked for so long an answer: as long as the pool allows. */
-        answer = (uint32_t)(e->pool_tokens - prompt + 1);
-        needs = e->pool_tokens;
-    }
-    if (prompt > e->pool_tokens) {
-        *why = GEN_REFUSED_KV;
-        return err_set(m, ERR_INVAL,
-                       "the prompt has %u tokens, and the whole KV budget of "
-                       "%llu bytes holds %llu",
-                       prompt, (unsigned long long)e->o.kv_bytes,
-                       (unsigned long long)e->pool_tokens);
-    }
-    if (needs > e->pool_tokens) {
-        *why = GEN_REFUSED_KV;
-        return err_set(
-            m, ERR_INVAL,
-            "a prompt of %u tokens and an answer of up to %u need KV memory "
-            "for %llu tokens, and the whole budget of %llu bytes holds %llu",
-            prompt, answer, (unsigned long long)needs,
-            (unsigned long long)e->o.kv_bytes,
-            (unsigned long long)e->pool_tokens);
-    }
+    enum err rc = r->forget.policy == FORGET_EXACT
+                      ? size_exact(e, r, &needs, &answer, why, m)
+                      : size_guarantee(e, r, g, why, m);
+    if (rc != OK)
+        return rc;
     g->max_tokens = answer;
     g->cap = (uint32_t)needs;
     return OK;
@@ -102,7 +170,8 @@ static enum err size_answer(const struct engine *e, const struct gen_request *r,
 static enum err enter(struct engine *e, struct gen *g, enum gen_refusal *why,
                       struct errmsg *m)
 {
-    uint64_t units = table_units_for(e->n_lists, g->cap);
+    uint64_t units =
+        g->guarantee > 0 ? g->guarantee : table_units_for(e->n_lists, g->cap);
     if (e->is_draining || e->is_stopping) {
         *why = GEN_REFUSED_DRAINING;
         return err_set(m, ERR_BUDGET,

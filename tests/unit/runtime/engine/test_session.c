@@ -36,17 +36,35 @@ static void tear_down(struct world *w)
     pool_free(w->e.pool);
 }
 
+/* Reserves all, dropping what is at rest, least recently used first. */
+static bool reserve(struct world *w, struct session *s)
+{
+    struct sessions *ss = &w->e.sessions;
+    if (!session_can_fit(ss, s))
+        return false;
+    while (session_reserve(ss, s, s->cap) != OK) {
+        assert_non_null(ss->rest.first);
+        session_drop(ss, ss->rest.first);
+        w->n_dropped++;
+    }
+    return true;
+}
+
 /* Starts and reserves; NULL when there is no room. */
 static struct session *start(struct world *w, const int32_t *token, uint32_t n,
                              uint32_t cap)
 {
     struct sessions *ss = &w->e.sessions;
     struct session_match m = sessions_match(ss, token, n);
-    const struct session_start st = {m.from, m.n_tokens, token, n, cap};
+    const struct session_start st = {.from = m.from,
+                                     .n_shared = m.n_tokens,
+                                     .token = token,
+                                     .n = n,
+                                     .cap = cap};
     struct session *s = NULL;
     assert_int_equal(session_new(ss, &s, &st), OK);
     session_absorb(ss, s);
-    if (session_reserve(ss, s, NULL, &w->n_dropped) != OK) {
+    if (!reserve(w, s)) {
         session_rest(ss, s);
         return NULL;
     }

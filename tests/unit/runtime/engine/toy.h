@@ -89,23 +89,102 @@ static inline float *toy_key(const struct pool *p, const struct kv_list *l,
            kv_key_index(lay, entry % KV_UNIT, 0);
 }
 
-static inline void toy_write(struct toy *t, const struct model_run *run,
-                             const int32_t *token)
+/* Retention that differs by list, token and position; a tenth fade never. */
+static inline float toy_lambda(uint32_t i_list, int32_t token, uint32_t pos)
 {
-    (void)t;
+    uint64_t h = toy_mix(toy_mix(i_list, (uint64_t)token), pos) % 1000;
+    return h < 100 ? 0.0f : -(float)h * 1e-3f;
+}
+
+static inline void toy_write(const struct model_run *run, const int32_t *token)
+{
+    struct pool *p = run->table->pool;
     for (uint32_t i = 0; i < TOY_LISTS; i++) {
         const struct kv_list *l = &run->table->list[i];
-        for (uint32_t r = 0; r < run->n_rows; r++)
-            *toy_key(run->table->pool, l, l->len - run->n_rows + r) =
-                (float)(token[r] * 16 + (int32_t)i);
+        for (uint32_t r = 0; r < run->n_rows; r++) {
+            uint32_t at = l->len - run->n_rows + r;
+            struct kv_meta *m = pool_meta(p, l->unit[at / KV_UNIT]);
+            *toy_key(p, l, at) = (float)(token[r] * 16 + (int32_t)i);
+            m->log_beta[at % KV_UNIT] =
+                toy_lambda(i, token[r], (uint32_t)m->pos[at % KV_UNIT]);
+        }
     }
 }
 
+/* Whether entry e of list i is the one of that token and position, moved or
+ * not. */
+static inline bool toy_is_entry(const struct table *tb, uint32_t i, uint32_t e,
+                                const int32_t *token)
+{
+    const struct kv_list *l = &tb->list[i];
+    const struct kv_meta *m = pool_meta(tb->pool, l->unit[e / KV_UNIT]);
+    int32_t pos = m->pos[e % KV_UNIT];
+    return (int32_t)*toy_key(tb->pool, l, e) == token[pos] * 16 + (int32_t)i &&
+           m->rope_pos[e % KV_UNIT] == pos &&
+           m->log_beta[e % KV_UNIT] == toy_lambda(i, token[pos], (uint32_t)pos);
+}
+
+/* Faults of a session: entries that are not its own or there twice, and
+ * missing ones that are protected. */
+static inline int toy_check_session(const struct session *s,
+                                    const struct forget_options *o)
+{
+    uint8_t *seen = calloc(s->n_stored + 1, 1);
+    uint64_t held = 0;
+    int faults = 0;
+    for (uint32_t i = 0; i < TOY_LISTS; i++) {
+        const struct kv_list *l = &s->table->list[i];
+        memset(seen, 0, s->n_stored);
+        held += l->len;
+        for (uint32_t e = 0; e < l->len; e++) {
+            const struct kv_meta *m =
+                pool_meta(s->table->pool, l->unit[e / KV_UNIT]);
+            int32_t pos = m->pos[e % KV_UNIT];
+            if (pos < 0 || (uint32_t)pos >= s->n_stored || seen[pos]++ ||
+                !toy_is_entry(s->table, i, e, s->token))
+                faults++;
+        }
+        for (uint32_t p = 0; p < s->n_stored; p++) {
+            bool must = p < o->n_sinks || p + o->n_recent >= s->n_stored;
+            for (uint32_t k = 0; k < s->n_pins; k++)
+                must |=
+                    (int32_t)p >= s->pin[k].from && (int32_t)p < s->pin[k].to;
+            faults += (must || !session_forgets(s)) && !seen[p];
+        }
+        faults += l->len < s->n_stored && l->len < o->min_head;
+    }
+    faults += held + s->n_lost != (uint64_t)s->n_stored * TOY_LISTS;
+    free(seen);
+    return faults;
+}
+
+/* A lossy session: whatever is there, in the order in which it is there. */
+static inline uint64_t toy_read_lossy(const struct model_run *run,
+                                      int32_t *last)
+{
+    uint64_t h = toy_seed();
+    const struct table *tb = run->table;
+    for (uint32_t i = 0; i < TOY_LISTS; i++) {
+        const struct kv_list *l = &tb->list[i];
+        for (uint32_t e = 0; e < l->len; e++) {
+            const struct kv_meta *m = pool_meta(tb->pool, l->unit[e / KV_UNIT]);
+            int32_t v = (int32_t)*toy_key(tb->pool, l, e);
+            h = toy_mix(h, (uint64_t)m->pos[e % KV_UNIT]);
+            h = toy_mix(h, (uint64_t)(v / 16));
+            *last = v / 16;
+        }
+    }
+    return h;
+}
+
+/* Only rows that are the last of their run are read in lossy sessions. */
 static inline uint64_t toy_read(struct toy *t, const struct model_run *run,
                                 uint32_t row, int32_t *last)
 {
     uint64_t h = toy_seed();
     const struct table *tb = run->table;
+    if (table_n_entries(tb) != (uint64_t)(run->pos + run->n_rows) * TOY_LISTS)
+        return toy_read_lossy(run, last);
     uint32_t n = tb->list[0].len - run->n_rows + row + 1;
     for (uint32_t e = 0; e < n; e++) {
         for (uint32_t i = 0; i < TOY_LISTS; i++) {
@@ -137,44 +216,75 @@ static inline void toy_check_books(struct toy *t, const struct engine *e)
     struct pool_stats p = pool_stats(ss->pool);
     uint32_t *refs = calloc(p.n_units, sizeof(*refs));
     uint32_t *live = calloc(p.n_units, sizeof(*live));
-    uint64_t used = 0, prefix = 0, reserved = 0, entries = 0;
+    uint32_t *exact = calloc(p.n_units, sizeof(*exact));
+    uint64_t used = 0, prefix = 0, reserved = 0, entries = 0, n_exact = 0,
+             n_reserved = 0, guaranteed = 0, lost = 0;
+    uint32_t n = 0;
     int faults = 0;
 
     for (int k = 0; k < 2; k++) {
         const struct session *s = k == 0 ? ss->running.first : ss->rest.first;
-        for (; s; s = s->next) {
+        for (; s; s = s->next, n++) {
+            bool is_exact = !session_forgets(s);
             faults += s->is_running != (k == 0);
             faults += s->n_stored > s->n_known || s->n_known > s->cap;
-            faults += k == 1 && s->n_stored != s->n_known;
+            faults += s->goal < s->n_stored && k == 0;
+            faults += k == 1 && (s->n_stored != s->n_known || s->reserved > 0 ||
+                                 s->guarantee > 0);
             reserved += s->reserved;
+            n_reserved += is_exact ? s->reserved : 0;
+            guaranteed += s->guarantee;
+            lost += s->n_lost;
+            entries += table_n_entries(s->table);
             if (s->is_running)
-                faults += s->reserved <
-                          table_units_needed(s->table, s->cap - s->n_stored);
+                faults += session_missing(s, is_exact ? s->cap : s->goal) > 0;
+            faults += is_exact && s->n_lost > 0;
             for (int i = 0; i < TOY_LISTS; i++) {
                 const struct kv_list *l = &s->table->list[i];
-                faults += l->len != s->n_stored;
-                entries += l->len;
+                faults += is_exact && l->len != s->n_stored;
+                faults += l->n_units != (l->len + KV_UNIT - 1) / KV_UNIT;
                 for (uint32_t u = 0; u < l->n_units; u++) {
                     refs[l->unit[u]]++;
                     live[l->unit[u]] += k == 0;
+                    exact[l->unit[u]] += k == 0 && is_exact;
                 }
             }
         }
     }
+    for (const struct session *s = ss->oldest; s; s = s->newer) {
+        n--;
+        faults += s->newer ? s->newer->older != s : s != ss->newest;
+    }
     for (uint32_t u = 0; u < p.n_units; u++) {
         faults += pool_refs(ss->pool, u) != refs[u];
         faults += ss->live_refs[u] != live[u];
+        faults += ss->exact_refs[u] != exact[u];
         used += refs[u] > 0;
         prefix += refs[u] > 0 && live[u] == 0;
+        n_exact += exact[u] > 0;
     }
+    faults += n != 0;
     faults += used != p.used;
     faults += prefix != ss->n_prefix;
+    faults += n_exact != ss->n_exact;
     faults += reserved != p.reserved;
+    faults += n_reserved != ss->n_reserved;
+    faults += guaranteed != ss->n_guaranteed;
     faults += entries != ss->n_entries;
+    faults += lost != ss->n_lost;
     faults += used + reserved > p.n_units;
+    faults += sessions_promised(ss) > p.n_units;
     atomic_fetch_add(&t->n_faults, faults);
     free(refs);
     free(live);
+    free(exact);
+}
+
+/* After a step: what every session holds is its own. */
+static inline void toy_check_entries(struct toy *t, const struct engine *e)
+{
+    for (const struct session *s = e->sessions.oldest; s; s = s->newer)
+        atomic_fetch_add(&t->n_faults, toy_check_session(s, &e->o.forget));
 }
 
 static inline void toy_step(void *self, const struct model_batch *b)
@@ -192,7 +302,7 @@ static inline void toy_step(void *self, const struct model_batch *b)
     if (b->n_rows > atomic_load(&t->rows_max))
         atomic_store(&t->rows_max, b->n_rows);
     for (uint32_t r = 0; r < b->n_runs; r++) {
-        toy_write(t, &b->runs[r], b->tokens + row);
+        toy_write(&b->runs[r], b->tokens + row);
         row += b->runs[r].n_rows;
     }
     row = 0;
@@ -205,6 +315,8 @@ static inline void toy_step(void *self, const struct model_batch *b)
             toy_logits(b->logits + (size_t)k++ * TOY_VOCAB, h, last);
         }
     }
+    if (atomic_load(&t->watched))
+        toy_check_entries(t, atomic_load(&t->watched));
     if (k != b->n_logits || row != b->n_rows)
         atomic_fetch_add(&t->n_faults, 1);
     atomic_fetch_add(&t->n_steps, 1);
@@ -426,7 +538,7 @@ static inline void toy_check_stats(struct engine *e)
                     s.free_bytes ==
                 s.budget_bytes);
     assert_true(s.free_bytes <= s.budget_bytes);
-    assert_true(s.entries_logical == s.entries_retained);
+    assert_true(s.entries_logical >= s.entries_retained);
     assert_true(s.prefill_tokens + s.cached_tokens <= s.prompt_tokens);
 }
 

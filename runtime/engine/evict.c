@@ -1,0 +1,368 @@
+#include "runtime/engine/evict.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache/compact.h"
+#include "cache/score.h"
+
+enum { JOBS_A_TASK = 16 };
+
+/* Lists that lose entries. */
+struct job {
+    uint32_t i; /* of the session in the pass */
+    uint32_t i_list;
+    uint32_t gone;
+    double below;
+};
+
+/* What must give a share of k: see the header. */
+struct group {
+    uint64_t room;    /* entries above floors */
+    double part;      /* room / weight */
+    uint64_t share;   /* of k */
+    double remainder; /* what rounding down took */
+    uint32_t i;       /* session in the pass; the group of all: UINT32_MAX */
+};
+
+struct evict {
+    struct evict_setup o;
+    uint32_t n_lists; /* of a session */
+    uint64_t bytes;
+    struct select *select;
+    struct select_input in;
+    struct select_tenant tenant;
+    struct select_session *session; /* [max_sessions] */
+    struct session **of;            /* [max_sessions] whose they are */
+    enum engine_cause *cause;       /* [max_sessions] */
+    struct group *group;            /* [max_sessions + 1] */
+    struct job *job;                /* [max_sessions * n_lists] */
+    uint32_t n_jobs;
+    bool is_under_way;
+    uint64_t epoch; /* sessions.epoch when it began */
+};
+
+static void *array(struct evict *e, size_t n, size_t size)
+{
+    e->bytes += n * size;
+    return calloc(n, size);
+}
+
+enum err evict_new(struct evict **out, const struct evict_setup *o)
+{
+    struct evict *e = calloc(1, sizeof(*e));
+    if (!e)
+        return ERR_NOMEM;
+    e->o = *o;
+    e->n_lists = sessions_n_lists(o->sessions);
+    size_t n = o->max_sessions, lists = n * e->n_lists;
+    uint32_t n_units = pool_stats(o->sessions->pool).n_units;
+    const struct select_size size = {
+        .n_units = n_units,
+        .max_sessions = o->max_sessions,
+        .max_tenants = 1,
+        .max_lists = (uint32_t)lists,
+        .max_undecided = n_units, /* KV_UNIT entries a unit, of them 1/16 */
+        .n_threads = o->workers ? workers_count(o->workers) : 1,
+    };
+    e->session = array(e, n, sizeof(*e->session));
+    e->of = array(e, n, sizeof(*e->of));
+    e->cause = array(e, n, sizeof(*e->cause));
+    e->group = array(e, n + 1, sizeof(*e->group));
+    e->job = array(e, lists, sizeof(*e->job));
+    if (!e->session || !e->of || !e->cause || !e->group || !e->job ||
+        select_new(&e->select, &size) != OK) {
+        evict_free(e);
+        return ERR_NOMEM;
+    }
+    e->bytes += select_bytes(&size);
+    e->tenant = (struct select_tenant){.cap = UINT64_MAX};
+    *out = e;
+    return OK;
+}
+
+void evict_free(struct evict *e)
+{
+    if (!e)
+        return;
+    select_free(e->select);
+    free(e->job);
+    free(e->group);
+    free(e->cause);
+    free(e->of);
+    free(e->session);
+    free(e);
+}
+
+uint64_t evict_bytes(const struct evict *e)
+{
+    return e->bytes;
+}
+
+/* ------------------------------------------------------------- the input */
+
+static enum select_rank rank_of(const struct session *s, enum engine_cause why)
+{
+    bool retains = s->rules.policy != FORGET_STREAMINGLLM ||
+                   (why == ENGINE_ADMISSION &&
+                    s->rules.admission.ranking == FORGET_RANK_RETENTION);
+    return retains ? SELECT_RETENTION : SELECT_RECENCY;
+}
+
+/* Equal shares for all heads. */
+static bool is_by_head(const struct session *s, enum engine_cause why)
+{
+    return s->rules.policy == FORGET_TRIMKV &&
+           !(why == ENGINE_ADMISSION &&
+             s->rules.admission.ranking == FORGET_RANK_RETENTION);
+}
+
+static struct select_session *add(struct evict *e, struct session *s,
+                                  enum engine_cause cause)
+{
+    uint32_t i = e->in.n_sessions++;
+    uint64_t idle = s->is_running ? 0 : e->o.sessions->clock - s->used_at;
+    assert(i < e->o.max_sessions);
+    e->of[i] = s;
+    e->cause[i] = cause;
+    e->session[i] = (struct select_session){
+        .table = s->table,
+        .rank = rank_of(s, cause),
+        .pin = s->pin,
+        .n_pins = s->n_pins,
+        .n_seen = s->n_stored,
+        .keep = !session_forgets(s) || s->is_kept,
+        .offset = score_offset(1.0, e->o.options->idle_decay, idle),
+        .cap_offset = score_offset(1.0, 0.0, 0),
+        .cap = UINT64_MAX,
+    };
+    return &e->session[i];
+}
+
+/* At most `most` entries, and with `exactly` not a single one fewer. */
+static void limit(const struct evict *e, struct select_session *in,
+                  const struct session *s, enum engine_cause cause,
+                  uint64_t most, bool exactly)
+{
+    if (is_by_head(s, cause)) {
+        in->min_head = (uint32_t)(most / e->n_lists);
+        most = (uint64_t)in->min_head * e->n_lists;
+    }
+    in->cap = most;
+    in->floor = exactly ? most : 0;
+}
+
+static void start(struct evict *e, uint64_t k)
+{
+    const struct forget_options *o = e->o.options;
+    e->in.pool = e->o.sessions->pool;
+    e->in.session = e->session;
+    e->in.tenant = &e->tenant;
+    e->in.n_tenants = 1;
+    e->in.k = k;
+    e->in.min_head = o->min_head;
+    e->in.n_sinks = o->n_sinks;
+    e->in.n_recent = o->n_recent;
+    e->in.n_ahead = 1;
+    if (select_begin(e->select, &e->in, NULL) != OK)
+        assert(!"the pass is within its size");
+    e->is_under_way = true;
+    e->epoch = e->o.sessions->epoch;
+}
+
+/* ------------------------------------------------------------ the shares */
+
+static uint64_t above_floors(const struct evict *e, const struct session *s)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < e->n_lists; i++) {
+        uint32_t len = s->table->list[i].len, least = e->o.options->min_head;
+        n += len > least ? len - least : 0;
+    }
+    return n;
+}
+
+/* The group of learned retention first, then one a session of other kinds. */
+static uint32_t find_groups(struct evict *e)
+{
+    uint32_t n = 1;
+    e->group[0] = (struct group){.i = UINT32_MAX};
+    for (uint32_t i = 0; i < e->in.n_sessions; i++) {
+        const struct session *s = e->of[i];
+        uint64_t room = e->session[i].keep ? 0 : above_floors(e, s);
+        struct group *g = &e->group[0];
+        if (s->rules.policy != FORGET_DBTRIMKV) {
+            g = &e->group[n++];
+            *g = (struct group){.i = i};
+        }
+        g->room += room;
+        g->part += (double)room;
+    }
+    return n;
+}
+
+static int by_remainder(const void *pa, const void *pb)
+{
+    const struct group *a = pa, *b = pb;
+    if (a->remainder != b->remainder)
+        return a->remainder > b->remainder ? -1 : 1;
+    /* The group of all last, then those created first. */
+    return a->i < b->i ? -1 : a->i > b->i;
+}
+
+/* Largest remainder; nobody gives more than it has. Returns what all give. */
+static uint64_t split(struct group *g, uint32_t n, uint64_t k)
+{
+    double sum = 0;
+    uint64_t room = 0, given = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum += g[i].part;
+        room += g[i].room;
+    }
+    k = k < room ? k : room;
+    for (uint32_t i = 0; i < n && sum > 0; i++) {
+        double part = (double)k * (g[i].part / sum);
+        g[i].share = (uint64_t)part < g[i].room ? (uint64_t)part : g[i].room;
+        g[i].remainder = part - floor(part);
+        given += g[i].share;
+    }
+    qsort(g, n, sizeof(*g), by_remainder);
+    while (given < k) {
+        for (uint32_t i = 0; i < n && given < k; i++) {
+            if (g[i].share == g[i].room)
+                continue;
+            g[i].share++;
+            given++;
+        }
+    }
+    return given;
+}
+
+static uint64_t split_between_groups(struct evict *e, uint64_t k)
+{
+    uint32_t n = find_groups(e);
+    if (n == 1)
+        return k;
+    k = split(e->group, n, k);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct group *g = &e->group[i];
+        if (g->i == UINT32_MAX || e->session[g->i].keep)
+            continue;
+        const struct session *s = e->of[g->i];
+        limit(e, &e->session[g->i], s, ENGINE_PRESSURE,
+              table_n_entries(s->table) - g->share, true);
+    }
+    return k;
+}
+
+void evict_begin(struct evict *e, uint64_t k, bool squeeze)
+{
+    e->in.n_sessions = 0;
+    for (struct session *s = e->o.sessions->oldest; s; s = s->newer)
+        (void)add(e, s, ENGINE_PRESSURE);
+    if (!squeeze)
+        k = split_between_groups(e, k);
+    start(e, k);
+}
+
+bool evict_is_under_way(const struct evict *e)
+{
+    return e->is_under_way && e->epoch == e->o.sessions->epoch;
+}
+
+/* ------------------------------------------------------------- the result */
+
+/* Highest effective score of the entries of a list that go. */
+static double highest(const struct evict *e, const struct job *j)
+{
+    const struct select_session *in = &e->session[j->i];
+    const struct kv_list *l = &in->table->list[j->i_list];
+    const uint16_t *gone = select_gone(e->select);
+    double most = -INFINITY;
+    for (uint32_t u = 0; u < l->n_units; u++) {
+        const struct kv_meta *m = pool_meta(e->in.pool, l->unit[u]);
+        for (uint32_t mask = gone[l->unit[u]]; mask != 0; mask &= mask - 1) {
+            int k = __builtin_ctz(mask);
+            double age = (double)in->n_seen + 1 - m->pos[k];
+            most = fmax(most, score_effective(score_of(age, m->log_beta[k], 1),
+                                              in->offset));
+        }
+    }
+    return most;
+}
+
+static void run_jobs(void *ctx, int task, int thread)
+{
+    struct evict *e = ctx;
+    (void)thread;
+    uint32_t end = ((uint32_t)task + 1) * JOBS_A_TASK;
+    for (uint32_t i = (uint32_t)task * JOBS_A_TASK; i < end && i < e->n_jobs;
+         i++) {
+        struct job *j = &e->job[i];
+        if (e->cause[j->i] == ENGINE_PRESSURE &&
+            e->of[j->i]->rules.policy == FORGET_DBTRIMKV)
+            j->below = highest(e, j);
+        j->gone =
+            compact_move(e->of[j->i]->table, j->i_list, select_gone(e->select));
+    }
+}
+
+static void find_jobs(struct evict *e)
+{
+    e->n_jobs = 0;
+    for (uint32_t i = 0; i < e->in.n_sessions; i++) {
+        if (select_session_gone(e->select, i) == 0)
+            continue;
+        for (uint32_t k = 0; k < e->n_lists; k++) {
+            if (select_list_gone(e->select, i, k) > 0)
+                e->job[e->n_jobs++] =
+                    (struct job){.i = i, .i_list = k, .below = -INFINITY};
+        }
+    }
+}
+
+/* Takes out what was chosen. Moving the bytes is most of the work and is done
+ * by all threads; units return to the pool by this one, in a fixed order. */
+static void apply(struct evict *e, struct evict_result *r)
+{
+    find_jobs(e);
+    uint32_t n_tasks = (e->n_jobs + JOBS_A_TASK - 1) / JOBS_A_TASK;
+    if (e->o.workers && n_tasks > 1)
+        workers_run(e->o.workers, (int)n_tasks, run_jobs, e);
+    else
+        for (uint32_t i = 0; i < n_tasks; i++)
+            run_jobs(e, (int)i, 0);
+    for (uint32_t i = 0; i < e->n_jobs; i++) {
+        const struct job *j = &e->job[i];
+        session_shrink(e->o.sessions, e->of[j->i], j->i_list, j->gone);
+        r->gone[e->cause[j->i]] += j->gone;
+        r->below = fmax(r->below, j->below);
+        if (i + 1 == e->n_jobs || e->job[i + 1].i != j->i)
+            session_settle(e->o.sessions, e->of[j->i]);
+    }
+}
+
+bool evict_step(struct evict *e, uint64_t max_entries, struct evict_result *r)
+{
+    assert(evict_is_under_way(e));
+    *r = (struct evict_result){.below = -INFINITY};
+    if (select_step(e->select, e->o.workers, max_entries) == SELECT_MORE)
+        return false;
+    e->is_under_way = false;
+    apply(e, r);
+    return true;
+}
+
+void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
+               struct evict_result *r)
+{
+    e->in.n_sessions = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct select_session *in = add(e, l[i].session, l[i].cause);
+        limit(e, in, l[i].session, l[i].cause, l[i].most, false);
+    }
+    start(e, 0);
+    (void)evict_step(e, UINT64_MAX, r);
+}

@@ -1,0 +1,81 @@
+/* evict.h - one eviction pass: from sessions to a selection and back.
+ *
+ * Two kinds of passes. One under pressure takes k entries from whoever
+ * forgets, running or at rest. A cut takes from each session that has a limit
+ * what is above it. Which entries go is decided by cache/select.h, and they go
+ * by cache/compact.h.
+ *
+ * Retention scores can be compared between sessions, other rankings cannot.
+ * So a pass under pressure splits k first: all sessions of the policy dbtrimkv
+ * are one group, every other session is its own, and each group gives in
+ * proportion to what it holds above its floors divided by its weight, rounded
+ * by largest remainder (docs/design, algorithms 1.3). A session's share is a
+ * cap and a floor at once for the selection.
+ *
+ * A pass under pressure may be worked on in slices between steps. It is
+ * forgotten when a table ends or is compacted meanwhile (sessions.epoch), and
+ * the caller begins another.
+ *
+ * Owns the scratch of the selection, sized at start; borrows sessions and
+ * compute pool. Threads: the engine thread only; it uses the compute pool.
+ */
+#ifndef RUNTIME_ENGINE_EVICT_H
+#define RUNTIME_ENGINE_EVICT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/workers.h"
+#include "cache/select.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/session.h"
+
+struct evict;
+
+struct evict_setup {
+    struct sessions *sessions;
+    struct workers *workers; /* may be NULL */
+    const struct forget_options *options;
+    uint32_t max_sessions; /* running and at rest */
+};
+
+/* A session and what it may hold; entries over all its lists. */
+struct evict_limit {
+    struct session *session;
+    uint64_t most;
+    enum engine_cause cause;
+};
+
+struct evict_result {
+    uint64_t gone[ENGINE_N_CAUSES]; /* entries that left */
+    /* Highest effective score of those that left under pressure by learned
+     * retention; -INFINITY: none did. */
+    double below;
+};
+
+/* On OK the caller owns *out; the setup's objects must outlive it. */
+MUST_CHECK enum err evict_new(struct evict **out, const struct evict_setup *o);
+void evict_free(struct evict *e); /* NULL is allowed */
+
+/* Bytes that evict_new() allocated. */
+uint64_t evict_bytes(const struct evict *e);
+
+/* Starts a pass that takes k entries. With `squeeze` nothing is split: it takes
+ * whatever may go at all, for when a group cannot give its share. */
+void evict_begin(struct evict *e, uint64_t k, bool squeeze);
+
+/* True while a pass is under way whose state is still what it looked at. */
+bool evict_is_under_way(const struct evict *e);
+
+/* Works on about max_entries entries. True when the pass has ended: what it
+ * chose has gone, *r says how much, and it may be nothing. */
+bool evict_step(struct evict *e, uint64_t max_entries, struct evict_result *r);
+
+/* Cuts the n sessions to their limits at once, as far as their floors, sinks,
+ * newest entries and pins allow. A pass under way is forgotten. For the cause
+ * ENGINE_ADMISSION the ranking of prompts decides. */
+void evict_cut(struct evict *e, const struct evict_limit *limit, uint32_t n,
+               struct evict_result *r);
+
+#endif

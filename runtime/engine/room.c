@@ -1,0 +1,168 @@
+/* Room in the pool: what it takes to have some.
+ *
+ * In this order: sessions at rest that cannot forget are dropped, then who
+ * forgets loses what ranks lowest, then sessions at rest are dropped, least
+ * recently used first, and at last prompts give back what was reserved for
+ * the rest of them. Running answers always get theirs (session.h). */
+#include <assert.h>
+#include <math.h>
+
+#include "base/clock.h"
+#include "runtime/engine/engine_internal.h"
+#include "runtime/engine/stats.h"
+
+uint64_t engine_free_units(const struct engine *e)
+{
+    struct pool_stats p = pool_stats(e->pool);
+    return p.n_units - p.used - p.reserved;
+}
+
+/* What a pass frees beyond the need of the moment, so that it isn't repeated
+ * at each step: 2% of the pool, or 64 entries for each running list. Bounded,
+ * because on a small pool the latter could be most of it. */
+static uint64_t slack(const struct engine *e)
+{
+    uint64_t n = e->n_units / 50;
+    uint64_t lists = (uint64_t)e->n_running * e->n_lists * (64 / KV_UNIT);
+    n = n > lists ? n : lists;
+    return n < e->n_units / 16 ? n : e->n_units / 16;
+}
+
+static bool somebody_forgets(const struct engine *e)
+{
+    for (const struct session *s = e->sessions.oldest; s; s = s->newer)
+        if (session_forgets(s) && s->n_stored > 0)
+            return true;
+    return false;
+}
+
+static uint64_t count(struct engine *e, const struct evict_result *r)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < ENGINE_N_CAUSES; i++) {
+        e->stats.evicted[i] += r->gone[i];
+        n += r->gone[i];
+    }
+    if (r->below > -INFINITY)
+        e->stats.evicted_below = r->below;
+    return n;
+}
+
+/* True when the pass has ended; *gone is what it took then. */
+static bool work(struct engine *e, uint64_t max_entries, uint64_t *gone)
+{
+    struct evict_result r;
+    int64_t start = clock_us();
+    bool ended = evict_step(e->evict, max_entries, &r);
+    e->evict_us += clock_us() - start;
+    if (!ended)
+        return false;
+    stats_observe_us(&e->stats.evict_seconds, e->evict_us);
+    *gone = count(e, &r);
+    return true;
+}
+
+static void begin(struct engine *e, uint64_t need, bool squeeze)
+{
+    uint64_t high = need + slack(e), has = engine_free_units(e);
+    int64_t start = clock_us();
+    evict_begin(e->evict, high > has ? (high - has) * KV_UNIT : 1, squeeze);
+    e->evict_us = clock_us() - start;
+}
+
+static bool forget_some(struct engine *e, uint64_t need)
+{
+    uint64_t gone = 0;
+    if (!somebody_forgets(e))
+        return false;
+    if (evict_is_under_way(e->evict))
+        (void)work(e, UINT64_MAX, &gone);
+    for (int squeeze = 0; squeeze < 2 && gone == 0; squeeze++) {
+        begin(e, need, squeeze);
+        (void)work(e, UINT64_MAX, &gone);
+    }
+    return gone > 0;
+}
+
+void engine_gain_ahead(struct engine *e, uint64_t need)
+{
+    uint64_t gone;
+    if (!evict_is_under_way(e->evict)) {
+        if (e->sessions.n_entries <= ENGINE_SLICE ||
+            engine_free_units(e) >= need + slack(e) / 2 || !somebody_forgets(e))
+            return;
+        begin(e, need, false);
+    }
+    (void)work(e, ENGINE_SLICE, &gone);
+}
+
+static bool drop(struct engine *e, struct session *s)
+{
+    session_drop(&e->sessions, s);
+    e->stats.dropped_sessions++;
+    return true;
+}
+
+static bool drop_exact(struct engine *e, const struct session *spare)
+{
+    for (struct session *s = e->sessions.rest.first; s; s = s->next)
+        if (!session_forgets(s) && s != spare)
+            return drop(e, s);
+    return false;
+}
+
+bool engine_drop_oldest(struct engine *e, const struct session *spare)
+{
+    struct session *s = e->sessions.rest.first;
+    if (s && s == spare && s->next)
+        s = s->next;
+    return s && drop(e, s);
+}
+
+/* The request that came last loses its reservation first: its prompt goes on
+ * in chunks, and is cut between them. */
+static bool withdraw(struct engine *e)
+{
+    for (uint32_t i = e->n_running; i-- > 0;) {
+        struct gen *g = e->running[i];
+        struct session *s = g->session;
+        if (!g->is_whole || s->is_kept || s->reserved == 0)
+            continue;
+        g->is_whole = false;
+        if (session_reserve(&e->sessions, s, s->n_stored) != OK)
+            assert(!"giving back cannot fail");
+        return true;
+    }
+    return false;
+}
+
+bool engine_gain(struct engine *e, uint64_t need, const struct session *spare)
+{
+    return drop_exact(e, spare) || forget_some(e, need) ||
+           engine_drop_oldest(e, spare) || withdraw(e);
+}
+
+void engine_cut(struct engine *e, uint32_t n)
+{
+    struct evict_result r;
+    if (n == 0)
+        return;
+    int64_t start = clock_us();
+    evict_cut(e->evict, e->limit, n, &r);
+    stats_observe_us(&e->stats.evict_seconds, clock_us() - start);
+    (void)count(e, &r);
+}
+
+uint64_t engine_cap(const struct engine *e, const struct gen *g)
+{
+    uint64_t most = g->request.forget.session_tokens;
+    if (most == 0 || !session_forgets(g->session))
+        return UINT64_MAX;
+    return (most > g->floor ? most : g->floor) * e->n_lists;
+}
+
+void engine_bound_sessions(struct engine *e, const struct session *spare)
+{
+    while (e->sessions.running.n + e->sessions.rest.n >= e->max_sessions)
+        (void)engine_drop_oldest(e, spare);
+}

@@ -1,0 +1,248 @@
+/* One pass over sessions of several policies: who gives how much, and that
+ * slices and books change nothing. What ranks inside a session is tested with
+ * cache/select.h, whole engines with test_engine_forget.c. */
+#include "toy.h"
+
+#include "runtime/engine/evict.h"
+
+enum { SESSIONS = 6, TOKENS = 160, LEAST = 20 };
+
+struct world {
+    struct toy toy;  /* only for its counter of faults */
+    struct engine e; /* only pool and sessions are used */
+    struct forget_options options;
+    struct evict *evict;
+    struct session *s[SESSIONS];
+};
+
+static void set_up(struct world *w, uint32_t units_per_list)
+{
+    struct kv_layout l;
+    memset(w, 0, sizeof(*w));
+    kv_layout_init(&l, KV_F32, TOY_DIM);
+    assert_int_equal(
+        pool_new(&w->e.pool, &l,
+                 (uint64_t)units_per_list * TOY_LISTS * toy_unit_bytes(), NULL),
+        OK);
+    assert_int_equal(
+        sessions_init(&w->e.sessions, w->e.pool, TOY_LAYERS, TOY_HEADS), OK);
+    w->options = (struct forget_options){
+        .min_head = LEAST, .n_sinks = 4, .n_recent = 16, .idle_decay = 0.05};
+    const struct evict_setup setup = {.sessions = &w->e.sessions,
+                                      .options = &w->options,
+                                      .max_sessions = SESSIONS};
+    assert_int_equal(evict_new(&w->evict, &setup), OK);
+    assert_true(evict_bytes(w->evict) > 0);
+}
+
+static void check(struct world *w)
+{
+    toy_check_books(&w->toy, &w->e);
+    assert_int_equal(atomic_load(&w->toy.n_faults), 0);
+}
+
+static void tear_down(struct world *w)
+{
+    check(w);
+    evict_free(w->evict);
+    sessions_fini(&w->e.sessions);
+    pool_free(w->e.pool);
+}
+
+/* A session of n tokens of its own. */
+static struct session *add(struct world *w, uint32_t i, uint32_t n,
+                           enum forget_policy policy, uint64_t seed)
+{
+    int32_t token[TOKENS];
+    toy_prompt(token, n, seed);
+    const struct session_start st = {
+        .token = token, .n = n, .cap = n, .rules = {.policy = policy}};
+    assert_int_equal(session_new(&w->e.sessions, &w->s[i], &st), OK);
+    assert_int_equal(session_reserve(&w->e.sessions, w->s[i], n), OK);
+    session_append(&w->e.sessions, w->s[i], n);
+    struct table *t = w->s[i]->table;
+    for (uint32_t k = 0; k < TOY_LISTS; k++)
+        for (uint32_t e = 0; e < n; e++)
+            pool_meta(w->e.pool, t->list[k].unit[e / KV_UNIT])
+                ->log_beta[e % KV_UNIT] = toy_lambda(k, token[e], e);
+    return w->s[i];
+}
+
+static struct evict_result run(struct world *w, uint64_t k, uint64_t slice)
+{
+    struct evict_result r;
+    evict_begin(w->evict, k, false);
+    while (!evict_step(w->evict, slice, &r))
+        assert_true(evict_is_under_way(w->evict));
+    assert_false(evict_is_under_way(w->evict));
+    return r;
+}
+
+/* k split by largest remainder, in whole numbers: what each group gives. Of
+ * equal remainders the session created first rounds up, the group of learned
+ * retention (part 0) last. */
+static void shares(uint64_t *share, const uint64_t *room, uint32_t n,
+                   uint64_t k)
+{
+    uint64_t sum = 0, given = 0, rest[SESSIONS + 1];
+    for (uint32_t i = 0; i < n; i++)
+        sum += room[i];
+    k = k < sum ? k : sum;
+    for (uint32_t i = 0; i < n; i++) {
+        share[i] = sum > 0 ? k * room[i] / sum : 0;
+        rest[i] = sum > 0 ? k * room[i] % sum : 0;
+        given += share[i];
+    }
+    for (; given < k; given++) {
+        uint32_t best = n - 1;
+        for (uint32_t j = n; j-- > 1;)
+            best = rest[j] >= rest[best] ? j : best;
+        if (rest[0] > rest[best])
+            best = 0;
+        share[best]++;
+        rest[best] = 0;
+    }
+}
+
+static void policies_give_in_proportion_to_what_they_hold(void **state)
+{
+    (void)state;
+    struct rng r;
+    rng_seed(&r, 3);
+    for (int round = 0; round < 300; round++) {
+        struct world w;
+        uint64_t room[SESSIONS + 1] = {0}, share[SESSIONS + 1] = {0}, sum = 0;
+        uint32_t n_groups = 1, group_of[SESSIONS];
+        set_up(&w, 80);
+        for (uint32_t i = 0; i < SESSIONS; i++) {
+            enum forget_policy p = (enum forget_policy)rng_below(&r, 4);
+            uint32_t n = 1 + (uint32_t)rng_below(&r, TOKENS);
+            uint64_t above = n > LEAST ? (n - LEAST) * TOY_LISTS : 0;
+            (void)add(&w, i, n, p, (uint64_t)round * SESSIONS + i);
+            group_of[i] = p == FORGET_DBTRIMKV ? 0 : n_groups++;
+            if (p != FORGET_EXACT)
+                room[group_of[i]] += above;
+        }
+        for (uint32_t g = 0; g < n_groups; g++)
+            sum += room[g];
+        uint64_t k = rng_below(&r, sum + sum / 8 + 2), learned = 0;
+        shares(share, room, n_groups, k);
+        struct evict_result res = run(&w, k, UINT64_MAX);
+        bool has_by_head = false;
+        for (uint32_t i = 0; i < SESSIONS; i++) {
+            const struct session *s = w.s[i];
+            uint64_t want = share[group_of[i]];
+            if (s->rules.policy == FORGET_DBTRIMKV)
+                learned += s->n_lost;
+            else if (s->rules.policy == FORGET_TRIMKV) {
+                /* The same for each head, rounded up. */
+                has_by_head = true;
+                assert_int_equal(s->n_lost, (want + TOY_LISTS - 1) / TOY_LISTS *
+                                                TOY_LISTS);
+                for (uint32_t l = 1; l < TOY_LISTS; l++)
+                    assert_int_equal(s->table->list[l].len,
+                                     s->table->list[0].len);
+            } else
+                assert_int_equal(s->n_lost, want);
+        }
+        if (!has_by_head)
+            assert_int_equal(learned, share[0]);
+        assert_int_equal(res.gone[ENGINE_PRESSURE], w.e.sessions.n_lost);
+        assert_int_equal(res.gone[ENGINE_CAP] + res.gone[ENGINE_ADMISSION], 0);
+        assert_true((learned > 0) == (res.below > -INFINITY));
+        tear_down(&w);
+    }
+}
+
+static void slices_choose_what_one_pass_does(void **state)
+{
+    (void)state;
+    struct world a, b;
+    set_up(&a, 80);
+    set_up(&b, 80);
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        (void)add(&a, i, 100 + i, FORGET_DBTRIMKV, i);
+        (void)add(&b, i, 100 + i, FORGET_DBTRIMKV, i);
+    }
+    struct evict_result ra = run(&a, 1000, UINT64_MAX), rb = run(&b, 1000, 1);
+    assert_int_equal(ra.gone[ENGINE_PRESSURE], 1000);
+    assert_true(ra.below == rb.below);
+    for (uint32_t i = 0; i < SESSIONS; i++)
+        for (uint32_t l = 0; l < TOY_LISTS; l++)
+            assert_int_equal(a.s[i]->table->list[l].len,
+                             b.s[i]->table->list[l].len);
+    tear_down(&a);
+    tear_down(&b);
+}
+
+static void a_pass_ends_with_a_table_that_it_looks_at(void **state)
+{
+    (void)state;
+    struct world w;
+    set_up(&w, 80);
+    for (uint32_t i = 0; i < 3; i++)
+        (void)add(&w, i, 100, FORGET_DBTRIMKV, i);
+    evict_begin(w.evict, 100, false);
+    assert_true(evict_is_under_way(w.evict));
+    session_drop(&w.e.sessions, w.s[1]);
+    assert_false(evict_is_under_way(w.evict));
+    struct evict_result r = run(&w, 100, UINT64_MAX);
+    assert_int_equal(r.gone[ENGINE_PRESSURE], 100);
+    tear_down(&w);
+}
+
+/* A kept session gives nothing, and the squeeze takes all that may go. */
+static void a_squeeze_leaves_the_floors(void **state)
+{
+    (void)state;
+    struct world w;
+    struct evict_result r;
+    set_up(&w, 80);
+    for (uint32_t i = 0; i < SESSIONS; i++)
+        (void)add(&w, i, 100, (enum forget_policy)(i % 4), i);
+    w.s[2]->is_kept = true;
+    evict_begin(w.evict, UINT64_MAX, true);
+    assert_true(evict_step(w.evict, UINT64_MAX, &r));
+    for (uint32_t i = 0; i < SESSIONS; i++)
+        assert_int_equal(table_n_entries(w.s[i]->table),
+                         (i % 4 == 0 || i == 2 ? 100 : LEAST) * TOY_LISTS);
+    tear_down(&w);
+}
+
+static void a_cut_takes_what_is_above_the_limit(void **state)
+{
+    (void)state;
+    struct world w;
+    struct evict_result r;
+    set_up(&w, 80);
+    for (uint32_t i = 0; i < 4; i++)
+        (void)add(&w, i, 100, i == 3 ? FORGET_TRIMKV : FORGET_DBTRIMKV, i);
+    const struct evict_limit limit[3] = {
+        {w.s[0], 333, ENGINE_CAP},
+        {w.s[2], 10, ENGINE_ADMISSION},
+        {w.s[3], 50 * TOY_LISTS, ENGINE_CAP},
+    };
+    evict_cut(w.evict, limit, 3, &r);
+    assert_int_equal(table_n_entries(w.s[0]->table), 333);
+    assert_int_equal(table_n_entries(w.s[1]->table), 100 * TOY_LISTS);
+    assert_int_equal(table_n_entries(w.s[2]->table), LEAST * TOY_LISTS);
+    for (uint32_t l = 0; l < TOY_LISTS; l++)
+        assert_int_equal(w.s[3]->table->list[l].len, 50);
+    assert_int_equal(r.gone[ENGINE_CAP], 67 + 50 * TOY_LISTS);
+    assert_int_equal(r.gone[ENGINE_ADMISSION], (100 - LEAST) * TOY_LISTS);
+    assert_int_equal(r.gone[ENGINE_PRESSURE], 0);
+    assert_true(r.below == -INFINITY);
+    tear_down(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(policies_give_in_proportion_to_what_they_hold),
+        cmocka_unit_test(slices_choose_what_one_pass_does),
+        cmocka_unit_test(a_pass_ends_with_a_table_that_it_looks_at),
+        cmocka_unit_test(a_squeeze_leaves_the_floors),
+        cmocka_unit_test(a_cut_takes_what_is_above_the_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
