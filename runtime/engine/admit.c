@@ -36,10 +36,10 @@ static enum err reserve_all(struct engine *e, struct session *s,
      * without these it needs none. */
     while (session_missing(s, s->cap) > sessions_room(&e->sessions))
         if (!engine_drop_oldest(e, from))
-            assert(!"the tails are shared with sessions at rest");
+            assert(false && "the tails are shared with sessions at rest");
     while (session_reserve(&e->sessions, s, s->cap) != OK)
         if (!engine_gain(e, session_missing(s, s->cap), from))
-            assert(!"what can be gained was counted");
+            assert(false && "what can be gained was counted");
     return OK;
 }
 

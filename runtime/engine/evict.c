@@ -167,7 +167,7 @@ static void start(struct evict *e, uint64_t k)
     e->in.n_recent = o->n_recent;
     e->in.n_ahead = 1;
     if (select_begin(e->select, &e->in, NULL) != OK)
-        assert(!"the pass is within its size");
+        assert(false && "the pass is within its size");
     e->is_under_way = true;
     e->epoch = e->o.sessions->epoch;
 }

@@ -145,7 +145,7 @@ static void make_room(struct engine *e, uint32_t n_prompts)
         if (engine_free_units(e) >= need)
             return;
         if (!engine_gain(e, need, NULL) && !shrink_a_chunk(e, n_prompts))
-            assert(!"running answers have their room");
+            assert(false && "running answers have their room");
     }
 }
 
@@ -160,6 +160,6 @@ void engine_plan(struct engine *e)
         uint32_t n = s->n_stored + g->take;
         if (g->take > 0 &&
             session_reserve(&e->sessions, s, n > s->goal ? n : s->goal) != OK)
-            assert(!"room was made");
+            assert(false && "room was made");
     }
 }

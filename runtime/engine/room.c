@@ -130,7 +130,7 @@ static bool withdraw(struct engine *e)
             continue;
         g->is_whole = false;
         if (session_reserve(&e->sessions, s, s->n_stored) != OK)
-            assert(!"giving back cannot fail");
+            assert(false && "giving back cannot fail");
         return true;
     }
     return false;

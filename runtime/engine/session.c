@@ -344,7 +344,7 @@ void session_settle(struct sessions *ss, struct session *s)
         return;
     assert(session_forgets(s));
     if (session_reserve(ss, s, s->n_stored) != OK)
-        assert(!"giving back cannot fail");
+        assert(false && "giving back cannot fail");
 }
 
 void session_push(struct session *s, int32_t token)
