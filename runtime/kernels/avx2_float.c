@@ -45,8 +45,19 @@ AVX2_INLINE void dot_block(enum dtype type, int n_w, int n_x,
 #pragma GCC unroll 4
         for (int r = 0; r < n_w; r++)
             acc[t][r] = _mm256_setzero_ps();
+    /* Four short streams are no pattern that the CPU foresees, and a single
+     * activation row waits for memory all the time. So while one block of
+     * rows is read, the next, which lies behind it, is fetched in order. */
+    const int64_t step = W_ROWS * LANES * (type == DTYPE_F32 ? 4 : 2);
+    const char *next = (const char *)w[0] + cols / LANES * step;
     int64_t i = 0;
     for (; i + LANES <= cols; i += LANES) {
+        if (n_x == 1) {
+            _mm_prefetch(next, _MM_HINT_T0);
+            if (type == DTYPE_F32)
+                _mm_prefetch(next + step / 2, _MM_HINT_T0);
+            next += step;
+        }
 #pragma GCC unroll 4
         for (int r = 0; r < n_w; r++) {
             __m256 v = load_weights(type, w[r], i);

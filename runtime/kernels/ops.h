@@ -78,7 +78,9 @@ struct ops {
     const char *name; /* "reference", "avx2" */
 
     /* Bytes of the packed form of w (rows padded to OPS_ROW_TILE); 0 when
-     * matmul reads w->raw. */
+     * matmul reads w->raw. Weights of floating point (F32, F16, BF16) have
+     * none in any table, and are multiplied with a->x as it is: a->packed may
+     * then be NULL. */
     uint64_t (*weight_bytes)(const struct weight *w);
     /* Packs rows [row0, row1) of w->raw into w->packed. row0 is a multiple of
      * OPS_ROW_TILE; row1 too, or the end. */

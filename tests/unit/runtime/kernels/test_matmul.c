@@ -88,18 +88,36 @@ static void want_products(struct problem *p)
     }
 }
 
+static bool is_float(enum dtype type)
+{
+    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
+}
+
+/* The packed form, made in two parts; NULL for weights of floating point,
+ * which need none. */
+static void *pack(const struct problem *p, const struct acts *a)
+{
+    if (is_float(p->w.type)) {
+        assert_null(p->w.packed);
+        return NULL;
+    }
+    struct acts to = *a;
+    uint64_t bytes = p->ops->act_bytes(a->n, a->cols);
+    int64_t cut = a->n > OPS_ACT_TILE ? OPS_ACT_TILE : 0;
+    to.packed = check_alloc(bytes);
+    memset(to.packed, 0xFF, bytes);
+    p->ops->act_pack(&to, cut, a->n);
+    p->ops->act_pack(&to, 0, cut);
+    return to.packed;
+}
+
 /* Multiplies activation rows [t0, t0 + n) alone, weight rows in ranges of
  * `step` rows, into y[n][rows]. */
 static void multiply(struct problem *p, int64_t t0, int64_t n, int64_t step,
                      float *y)
 {
     struct acts a = {.x = p->x + t0 * p->w.cols, .n = n, .cols = p->w.cols};
-    uint64_t bytes = p->ops->act_bytes(n, p->w.cols);
-    a.packed = check_alloc(bytes);
-    memset(a.packed, 0xFF, bytes);
-    int64_t cut = n > OPS_ACT_TILE ? OPS_ACT_TILE : 0;
-    p->ops->act_pack(&a, cut, n);
-    p->ops->act_pack(&a, 0, cut);
+    a.packed = pack(p, &a);
     for (int64_t r = 0; r < p->w.rows; r += step) {
         int64_t end = r + step < p->w.rows ? r + step : p->w.rows;
         p->ops->matmul(&p->w, &a, r, end, y, p->w.rows);
