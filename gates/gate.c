@@ -49,6 +49,19 @@ void gate_free(struct gate *g)
     free(g);
 }
 
+enum err gate_check_fit(const struct gate_shape *s,
+                        const struct gate_shape *model, struct errmsg *m)
+{
+    if (s->n_layers == model->n_layers && s->n_embd == model->n_embd &&
+        s->n_kv_heads == model->n_kv_heads)
+        return OK;
+    return err_set(m, ERR_CONFLICT,
+                   "its gates are for %u layers, inputs of %u and %u KV heads; "
+                   "the model has %u layers, inputs of %u and %u KV heads",
+                   s->n_layers, s->n_embd, s->n_kv_heads, model->n_layers,
+                   model->n_embd, model->n_kv_heads);
+}
+
 size_t gate_n_params(const struct gate *g)
 {
     return (size_t)g->shape.n_layers * g->parts.n;

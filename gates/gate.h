@@ -60,6 +60,12 @@ MUST_CHECK enum err gate_new(struct gate **out, const struct gate_shape *s,
                              struct errmsg *m);
 void gate_free(struct gate *g); /* NULL is allowed */
 
+/* ERR_CONFLICT, with both shapes in the sentence, when gates of shape s are
+ * for another model. Width and kind are theirs and do not matter. */
+MUST_CHECK enum err gate_check_fit(const struct gate_shape *s,
+                                   const struct gate_shape *model,
+                                   struct errmsg *m);
+
 size_t gate_n_params(const struct gate *g);
 
 /* "rg10", "rg" */

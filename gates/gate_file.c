@@ -149,20 +149,6 @@ static enum err read_shape(struct gate_shape *s, const struct safetensors *f,
     return read_kind(&s->kind, f, m);
 }
 
-static enum err check_fit(const struct gate_shape *s,
-                          const struct gate_shape *model, struct errmsg *m)
-{
-    if (model == NULL ||
-        (s->n_layers == model->n_layers && s->n_embd == model->n_embd &&
-         s->n_kv_heads == model->n_kv_heads))
-        return OK;
-    return err_set(m, ERR_CONFLICT,
-                   "its gates are for %u layers, inputs of %u and %u KV heads; "
-                   "the model has %u layers, inputs of %u and %u KV heads",
-                   s->n_layers, s->n_embd, s->n_kv_heads, model->n_layers,
-                   model->n_embd, model->n_kv_heads);
-}
-
 enum err gate_read(struct gate **out, const struct safetensors *f,
                    const struct gate_shape *model, struct errmsg *m)
 {
@@ -176,8 +162,8 @@ enum err gate_read(struct gate **out, const struct safetensors *f,
     for (uint32_t l = 0; l < s.n_layers; l++)
         for (int i = 0; i < n && rc == OK; i++)
             rc = check_part(f, l, &part[i], m);
-    if (rc == OK)
-        rc = check_fit(&s, model, m);
+    if (rc == OK && model != NULL)
+        rc = gate_check_fit(&s, model, m);
     if (rc == OK)
         rc = gate_new(&g, &s, m);
     for (uint32_t l = 0; l < s.n_layers; l++)
