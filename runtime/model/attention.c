@@ -47,19 +47,15 @@ static void store_rows(struct step *s, uint32_t row0, uint32_t row1)
     const struct model *m = s->m;
     const struct config *c = &m->cfg;
     uint32_t dim = c->head_dim;
+    model_gates_activate(s, row0, row1);
     for (uint32_t r = row0; r < row1; r++) {
-        const struct row *row = &m->s.row[r];
-        const struct model_run *run = &s->batch->runs[row->run];
-        const struct pool *pool = run->table->pool;
         float *q = m->s.qkv + (size_t)r * qkv_stride(c);
         const float *k = q + c->n_heads * dim, *v = k + c->n_kv_heads * dim;
         finish_heads(s, q, m->s.rope + (size_t)r * dim);
         for (uint32_t h = 0; h < c->n_kv_heads; h++) {
-            const struct kv_list *l = table_list(run->table, s->i_layer, h);
-            uint32_t e = l->len - run->n_rows + row->i;
-            m->ops->kv_store(pool_layout(pool),
-                             pool_data(pool, l->unit[e / KV_UNIT]), e % KV_UNIT,
-                             k + h * dim, v + h * dim, 0.0f);
+            struct entry e = model_entry(s, r, h);
+            m->ops->kv_store(pool_layout(e.pool), pool_data(e.pool, e.unit),
+                             e.slot, k + h * dim, v + h * dim, 0.0f);
         }
     }
 }
@@ -149,11 +145,10 @@ static struct attend_args args_of(const struct step *s, uint32_t run_i,
         .scale = m->attn_scale};
 }
 
-static void attend_task(void *ctx, int task, int thread)
+static void attend(const struct step *s, const struct attend_task *t,
+                   int thread)
 {
-    const struct step *s = ctx;
     const struct model *m = s->m;
-    const struct attend_task *t = &m->s.task[task];
     const struct table *table = s->batch->runs[t->run].table;
     const struct kv_list *l = table_list(table, s->i_layer, t->head);
     uint8_t *mine = m->s.thread + (size_t)thread * m->s.thread_bytes;
@@ -178,6 +173,17 @@ static void attend_task(void *ctx, int task, int thread)
             m->s.state + t->state * (size_t)a.group * m->state_floats, scratch);
 }
 
+/* The gates' tasks come first: they are the longer ones of a large batch. */
+static void attend_or_gate(void *ctx, int task, int thread)
+{
+    const struct step *s = ctx;
+    uint32_t i = (uint32_t)task, n_gates = model_gates_n_tasks(s);
+    if (i < n_gates)
+        model_gates_task(s, i);
+    else
+        attend(s, &s->m->s.task[i - n_gates], thread);
+}
+
 static void join_splits(const struct step *s)
 {
     const struct model *m = s->m;
@@ -190,12 +196,13 @@ static void join_splits(const struct step *s)
     }
 }
 
-static void pack_attention(struct step *s, uint32_t row0, uint32_t row1)
+static void finish_rows(struct step *s, uint32_t row0, uint32_t row1)
 {
     const struct model *m = s->m;
     struct acts a =
         model_acts(m, m->s.att, s->n_rows, m->cfg.n_heads * m->cfg.head_dim);
     m->ops->act_pack(&a, row0, row1);
+    model_gates_store(s, row0, row1);
 }
 
 void model_attention(struct step *s)
@@ -206,15 +213,17 @@ void model_attention(struct step *s)
     uint32_t E = c->n_embd, Q = c->n_heads * c->head_dim;
     uint32_t KV = c->n_kv_heads * c->head_dim, ld = qkv_stride(c);
     struct acts a = model_acts(m, m->s.h, s->n_rows, E);
-    const struct product in[] = {{&l->q, m->s.qkv, ld},
-                                 {&l->k, m->s.qkv + Q, ld},
-                                 {&l->v, m->s.qkv + Q + KV, ld}};
-    model_multiply(m, &a, in, 3);
+    struct product in[] = {{&l->q, m->s.qkv, ld},
+                           {&l->k, m->s.qkv + Q, ld},
+                           {&l->v, m->s.qkv + Q + KV, ld},
+                           {NULL, NULL, 0}};
+    model_multiply(m, &a, in, 3 + model_gates_product(s, &in[3]));
     model_each_tile(s, s->n_rows, store_rows);
     plan(s);
-    workers_run(m->opt.workers, (int)s->n_tasks, attend_task, s);
+    workers_run(m->opt.workers, (int)(s->n_tasks + model_gates_n_tasks(s)),
+                attend_or_gate, s);
     join_splits(s);
-    model_each_tile(s, s->n_rows, pack_attention);
+    model_each_tile(s, s->n_rows, finish_rows);
     a = model_acts(m, m->s.att, s->n_rows, Q);
     const struct product out = {&l->o, m->s.y, E};
     model_multiply(m, &a, &out, 1);

@@ -349,6 +349,7 @@ void model_free(struct model *m)
 {
     if (!m)
         return;
+    model_gates_drop(m);
     model_unmap(m->packed_map, m->packed_map_bytes);
     model_unmap(m->scratch_map, m->scratch_map_bytes);
     arena_fini(&m->vectors);

@@ -10,21 +10,28 @@
  * only what is stored, so a token's result is the same bits whether it came
  * as a chunk or alone, whatever else is in the batch.
  *
+ * With retention gates (model_set_gates) a step also writes how long each
+ * entry stays useful, log_beta, into its metadata. That changes no logit and
+ * no other metadata.
+ *
  * Owns weights' packed forms and all scratch, sized at load.
  * Borrows the gguf (its mapping must outlive the model), ops and workers.
  *
- * Threads: load and step by one thread at a time (the engine's); the step
- * itself runs on the worker pool. model_info is constant after load.
+ * Threads: load, gates and step by one thread at a time (the engine's); the
+ * step itself runs on the worker pool. model_info is constant once the gates
+ * are set.
  */
 #ifndef RUNTIME_MODEL_MODEL_H
 #define RUNTIME_MODEL_MODEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "base/kv_layout.h"
 #include "base/workers.h"
 #include "cache/table.h"
+#include "gates/gate.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/kernels/ops.h"
 
@@ -38,7 +45,8 @@ struct model_info {
     uint32_t context_length; /* trained */
     uint64_t n_params;       /* elements of all tensors used */
     uint64_t file_bytes;     /* bytes of all tensors used */
-    uint64_t packed_bytes;   /* anonymous memory of repacked weights */
+    uint64_t packed_bytes;   /* anonymous memory of repacked weights, and
+                                of the gates' */
     uint64_t scratch_bytes;  /* activations, logits and other step memory */
 };
 
@@ -76,6 +84,13 @@ MUST_CHECK enum err model_load(struct model **out, const struct gguf *g,
 void model_free(struct model *m); /* NULL is allowed */
 
 const struct model_info *model_info(const struct model *m);
+
+/* From now on steps run these gates, which are copied; NULL: none, and
+ * log_beta stays as table_append() set it, 0. ERR_CONFLICT when they are made
+ * for a model of another shape, ERR_NOMEM; the gates from before then stay. */
+MUST_CHECK enum err model_set_gates(struct model *m, const struct gate *gate,
+                                    struct errmsg *e);
+bool model_has_gates(const struct model *m);
 
 /* Runs one step. The tables must belong to pools of model head_dim. Cannot
  * fail: all memory exists since load. */

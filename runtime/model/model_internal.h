@@ -7,6 +7,7 @@
  * step.c     one forward pass; block by block
  * attention.c  keys and values into pages, attention over ragged lists
  * ffn.c      the feed-forward half of a block
+ * gates.c    the retention gates beside the blocks
  *
  * Names of dimensions: E n_embd, Q n_heads * head_dim, KV n_kv_heads *
  * head_dim, F n_ff, V n_vocab.
@@ -19,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "gates/gate_eval.h"
 #include "runtime/model/model.h"
 #include "runtime/model/weights.h"
 
@@ -62,6 +64,15 @@ struct scratch {
     uint64_t thread_bytes, units_bytes;
 };
 
+/* The gates and what a step writes for them. All zero: there are none. */
+struct model_gates {
+    struct gate_eval eval;
+    float *h1, *h2;  /* [R][width] hidden rows; no h2 in kind rg */
+    float *log_beta; /* [R][n_kv_heads] */
+    void *map;       /* weights and scratch */
+    uint64_t weight_bytes, scratch_bytes;
+};
+
 /* Where a row of the batch belongs. */
 struct row {
     uint32_t run; /* index of its run */
@@ -99,6 +110,7 @@ struct model {
     float attn_scale;          /* 1 / sqrt(head_dim) */
     size_t state_floats;       /* ops->attend_state_floats(head_dim) */
     struct scratch s;
+    struct model_gates gates;
     uint64_t max_tasks, max_states, max_splits;
     uint32_t max_units; /* units of the longest list */
     void *packed_map, *scratch_map;
@@ -129,6 +141,24 @@ struct step {
     uint32_t n_tasks, n_splits; /* of this layer's attention */
 };
 
+/* Where the keys and values of a row of the batch go. */
+struct entry {
+    const struct pool *pool;
+    unit_id unit;
+    uint32_t slot; /* of the unit */
+};
+
+/* In this layer, for one KV head. */
+static inline struct entry model_entry(const struct step *s, uint32_t row,
+                                       uint32_t head)
+{
+    const struct row *r = &s->m->s.row[row];
+    const struct model_run *run = &s->batch->runs[r->run];
+    const struct kv_list *l = table_list(run->table, s->i_layer, head);
+    uint32_t i = l->len - run->n_rows + r->i;
+    return (struct entry){run->table->pool, l->unit[i / KV_UNIT], i % KV_UNIT};
+}
+
 /* Runs fn over the batch's rows in tiles of OPS_ACT_TILE, in parallel where
  * there is more than one tile. fn gets the row range. */
 typedef void (*tile_fn)(struct step *s, uint32_t row0, uint32_t row1);
@@ -153,6 +183,18 @@ struct product {
 };
 void model_multiply(struct model *m, const struct acts *a,
                     const struct product *p, int n);
+
+/* The gates of this layer, in the order of a step; without gates all of them
+ * do nothing. W1 as one more product of s->h (returns how many products: 1 or
+ * 0); the first hidden rows; W2 in tasks that any thread may run; the second
+ * hidden rows, W3, and log_beta into the metadata. */
+int model_gates_product(const struct step *s, struct product *out);
+void model_gates_activate(const struct step *s, uint32_t row0, uint32_t row1);
+uint32_t model_gates_n_tasks(const struct step *s);
+void model_gates_task(const struct step *s, uint32_t task);
+void model_gates_store(const struct step *s, uint32_t row0, uint32_t row1);
+/* Back to a model without gates. */
+void model_gates_drop(struct model *m);
 
 /* From s->h (packed) to s->y, both inside scratch: attention with its output
  * projection; the feed-forward network. */

@@ -128,8 +128,8 @@ static void start_rows(struct step *s, uint32_t row0, uint32_t row1)
     }
 }
 
-/* The attention input of a layer: s->h, one row a token. The gates read it
- * here, before the matrices do: it is the RMSNorm of the residual stream. */
+/* The attention input of a layer: s->h, one row a token, which the gates read
+ * too. */
 static void attention_input(struct step *s, uint32_t row0, uint32_t row1)
 {
     if (s->i_layer > 0)

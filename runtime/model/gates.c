@@ -1,0 +1,124 @@
+#include "runtime/model/model_internal.h"
+
+/* The first product is one more matrix beside q, k and v; the second runs
+ * beside the attention, which for a single row has few tasks; the last, a few
+ * rows, with the packing of its output. So gates add no parallel loop. */
+
+enum { TASK_ROWS = 2 * OPS_ROW_TILE };
+
+static const struct gate_eval_layer *layer_of(const struct step *s)
+{
+    return &s->m->gates.eval.layer[s->i_layer];
+}
+
+int model_gates_product(const struct step *s, struct product *out)
+{
+    const struct model_gates *g = &s->m->gates;
+    if (g->map == NULL)
+        return 0;
+    *out = (struct product){&layer_of(s)->w1, g->h1, g->eval.shape.width};
+    return 1;
+}
+
+void model_gates_activate(const struct step *s, uint32_t row0, uint32_t row1)
+{
+    const struct model_gates *g = &s->m->gates;
+    if (g->map != NULL)
+        gate_eval_activate(&g->eval, layer_of(s)->c1,
+                           g->h1 + (size_t)row0 * g->eval.shape.width,
+                           row1 - row0);
+}
+
+uint32_t model_gates_n_tasks(const struct step *s)
+{
+    if (!model_has_gates(s->m))
+        return 0;
+    return (uint32_t)((layer_of(s)->w2.rows + TASK_ROWS - 1) / TASK_ROWS);
+}
+
+void model_gates_task(const struct step *s, uint32_t task)
+{
+    const struct model_gates *g = &s->m->gates;
+    const struct weight *w2 = &layer_of(s)->w2;
+    const struct acts a = {.x = g->h1, .n = s->n_rows, .cols = w2->cols};
+    int64_t row0 = (int64_t)task * TASK_ROWS, row1 = row0 + TASK_ROWS;
+    s->m->ops->matmul(w2, &a, row0, row1 < w2->rows ? row1 : w2->rows, g->h2,
+                      w2->rows);
+}
+
+void model_gates_store(const struct step *s, uint32_t row0, uint32_t row1)
+{
+    const struct model_gates *g = &s->m->gates;
+    if (g->map == NULL)
+        return;
+    uint32_t heads = s->m->cfg.n_kv_heads;
+    const struct gate_eval_layer *l = layer_of(s);
+    size_t at = (size_t)row0 * g->eval.shape.width, n = row1 - row0;
+    const float *hidden = g->h1 + at;
+    float *log_beta = g->log_beta + (size_t)row0 * heads;
+    if (l->w2.rows > 0) {
+        gate_eval_activate(&g->eval, l->c2, g->h2 + at, (int64_t)n);
+        hidden = g->h2 + at;
+    }
+    gate_eval_log_beta(&g->eval, l, hidden, (int64_t)n, log_beta);
+    for (uint32_t r = row0; r < row1; r++, log_beta += heads)
+        for (uint32_t h = 0; h < heads; h++) {
+            struct entry e = model_entry(s, r, h);
+            pool_meta(e.pool, e.unit)->log_beta[e.slot] = log_beta[h];
+        }
+}
+
+/* One mapping: the weights, then what a step writes. */
+static enum err make_gates(struct model_gates *g, const struct gate *gate,
+                           const struct model *m, struct errmsg *e)
+{
+    uint64_t R = m->opt.max_rows, width = gate->shape.width;
+    uint64_t n_h2 = gate->shape.kind == GATE_RG10 ? R * width : 0;
+    uint64_t floats = R * width + n_h2 + R * gate->shape.n_kv_heads;
+    g->weight_bytes = gate_eval_bytes(gate);
+    g->scratch_bytes = floats * sizeof(float);
+    g->map = model_map(g->weight_bytes + g->scratch_bytes);
+    if (g->map == NULL)
+        return err_set(e, ERR_NOMEM, "no memory for gates of width %u",
+                       gate->shape.width);
+    gate_eval_init(&g->eval, gate, m->ops, g->map);
+    g->h1 = (float *)(void *)((uint8_t *)g->map + g->weight_bytes);
+    g->h2 = g->h1 + R * width;
+    g->log_beta = g->h2 + n_h2;
+    return OK;
+}
+
+void model_gates_drop(struct model *m)
+{
+    struct model_gates *g = &m->gates;
+    m->info.packed_bytes -= g->weight_bytes;
+    m->info.scratch_bytes -= g->scratch_bytes;
+    model_unmap(g->map, g->weight_bytes + g->scratch_bytes);
+    *g = (struct model_gates){0};
+}
+
+enum err model_set_gates(struct model *m, const struct gate *gate,
+                         struct errmsg *e)
+{
+    struct model_gates g = {0};
+    if (gate != NULL) {
+        struct gate_shape need = {.n_layers = m->cfg.n_layers,
+                                  .n_embd = m->cfg.n_embd,
+                                  .n_kv_heads = m->cfg.n_kv_heads};
+        enum err rc = gate_check_fit(&gate->shape, &need, e);
+        if (rc == OK)
+            rc = make_gates(&g, gate, m, e);
+        if (rc != OK)
+            return rc;
+    }
+    model_gates_drop(m);
+    m->gates = g;
+    m->info.packed_bytes += g.weight_bytes;
+    m->info.scratch_bytes += g.scratch_bytes;
+    return OK;
+}
+
+bool model_has_gates(const struct model *m)
+{
+    return m->gates.map != NULL;
+}
