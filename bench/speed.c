@@ -10,7 +10,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/rng.h"
 #include "base/workers.h"
+#include "gates/gate_file.h"
 #include "runtime/model/model.h"
 
 enum {
@@ -28,7 +30,7 @@ struct list {
 };
 
 struct settings {
-    const char *model, *kernels, *json;
+    const char *model, *kernels, *json, *gates;
     int n_threads;
     enum kv_type kv_type;
     struct list prompts, batches, depths;
@@ -42,6 +44,7 @@ struct bench {
     struct gguf *gguf;
     struct workers *workers;
     struct model *model;
+    struct gate *gate; /* NULL without --gates */
     struct pool *pool;
     float *logits;
     double load_s;
@@ -58,6 +61,9 @@ static const char usage[] =
     "  --depths LIST     context before decoding (default: 128,2048)\n"
     "  --rounds N        samples a row; the best and the median are shown\n"
     "                    (default: 3)\n"
+    "  --gates WHICH     also with retention gates, in turns with the samples\n"
+    "                    without; a file of them, or a width: numbers by\n"
+    "                    chance cost what trained ones do\n"
     "  --json FILE       the same figures as JSON; - is stdout, without the\n"
     "                    table\n";
 
@@ -128,6 +134,9 @@ static bool parse_option(struct settings *s, int option, const char *value)
     case 'j':
         s->json = value;
         return true;
+    case 'g':
+        s->gates = value;
+        return true;
     default:
         return false;
     }
@@ -145,6 +154,7 @@ static bool parse(struct settings *s, int argc, char **argv)
         {"depths", required_argument, NULL, 'd'},
         {"rounds", required_argument, NULL, 'r'},
         {"json", required_argument, NULL, 'j'},
+        {"gates", required_argument, NULL, 'g'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0}};
     int option = 0, index = 0;
@@ -184,6 +194,28 @@ static uint32_t largest(const struct list *l)
     return most;
 }
 
+static enum err make_gates(struct gate **out, const struct gate_shape *shape,
+                           struct errmsg *m)
+{
+    struct rng r;
+    enum err rc = gate_new(out, shape, m);
+    rng_seed(&r, 1);
+    for (size_t i = 0; rc == OK && i < gate_n_params(*out); i++)
+        (*out)->p[i] = 0.1f * (rng_float(&r) - 0.5f);
+    return rc;
+}
+
+static enum err open_gates(struct bench *b, struct errmsg *m)
+{
+    const struct model_info *i = model_info(b->model);
+    struct gate_shape shape = {.n_layers = i->n_layers,
+                               .n_embd = i->n_embd,
+                               .n_kv_heads = i->n_kv_heads};
+    if (parse_number(b->set.gates, 1, GATE_WIDTH_MAX, &shape.width))
+        return make_gates(&b->gate, &shape, m);
+    return gate_load(&b->gate, b->set.gates, &shape, m);
+}
+
 /* The pool holds the largest row of the table; memory is touched only as far
  * as a row needs it. */
 static enum err open_bench(struct bench *b, struct errmsg *m)
@@ -209,9 +241,11 @@ static enum err open_bench(struct bench *b, struct errmsg *m)
                               .max_context = depth > prompt ? depth : prompt};
     if (rc == OK)
         rc = model_load(&b->model, b->gguf, &o, m);
+    b->load_s = (double)(clock_us() - t0) / 1e6;
+    if (rc == OK && b->set.gates)
+        rc = open_gates(b, m);
     if (rc != OK)
         return rc;
-    b->load_s = (double)(clock_us() - t0) / 1e6;
     const struct model_info *i = model_info(b->model);
     struct kv_layout l;
     kv_layout_init(&l, s->kv_type, i->head_dim);
@@ -229,6 +263,7 @@ static void close_bench(struct bench *b)
 {
     pool_free(b->pool);
     free(b->logits);
+    gate_free(b->gate);
     model_free(b->model);
     workers_free(b->workers);
     gguf_close(b->gguf);
@@ -351,34 +386,88 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* One row of the table: batch 0 is a prompt of `length` tokens. */
-static enum err measure(struct bench *b, uint32_t batch, uint32_t length,
-                        struct errmsg *m)
-{
+/* Seconds of a row's samples, in rising order. */
+struct samples {
     double s[ROUNDS_MAX];
-    uint32_t n = b->set.rounds;
-    for (uint32_t i = 0; i < n; i++) {
-        s[i] = batch ? time_decode(b, batch, length) : time_prefill(b, length);
-        if (s[i] < 0)
-            return err_set(m, ERR_NOMEM, "no memory for %u sequences of %u",
-                           batch ? batch : 1, length);
-    }
-    qsort(s, n, sizeof(s[0]), by_value);
+    uint32_t n;
+};
+
+static enum err add_sample(struct bench *b, struct samples *to, uint32_t batch,
+                           uint32_t length, struct errmsg *m)
+{
+    double s = batch ? time_decode(b, batch, length) : time_prefill(b, length);
+    if (s < 0)
+        return err_set(m, ERR_NOMEM, "no memory for %u sequences of %u",
+                       batch ? batch : 1, length);
+    to->s[to->n++] = s;
+    return OK;
+}
+
+/* A sample without and one with gates, right after each other: a neighbour
+ * that slows the machine down then slows both. */
+static enum err add_samples(struct bench *b, struct samples to[2],
+                            uint32_t batch, uint32_t length, struct errmsg *m)
+{
+    enum err rc = add_sample(b, &to[0], batch, length, m);
+    if (rc != OK || !b->gate)
+        return rc;
+    rc = model_set_gates(b->model, b->gate, m);
+    if (rc == OK)
+        rc = add_sample(b, &to[1], batch, length, m);
+    if (rc == OK)
+        rc = model_set_gates(b->model, NULL, m);
+    return rc;
+}
+
+static void print_row(const struct bench *b, uint32_t batch, uint32_t length,
+                      const struct samples x[2])
+{
     double tokens = batch ? (double)batch * DECODE_STEPS : (double)length;
-    double best = tokens / s[0], median = tokens / s[n / 2];
-    bool to_stdout = b->set.json && strcmp(b->set.json, "-") == 0;
-    if (!to_stdout) {
-        printf("%-8s %6u %8u %12.1f %12.1f\n", batch ? "decode" : "prefill",
-               batch ? batch : 1, length, best, median);
-        fflush(stdout);
-    }
+    printf("%-8s %6u %8u %12.1f %12.1f", batch ? "decode" : "prefill",
+           batch ? batch : 1, length, tokens / x[0].s[0],
+           tokens / x[0].s[x[0].n / 2]);
+    if (b->gate)
+        printf(" %12.1f %7.1f%%", tokens / x[1].s[0],
+               100 * (x[1].s[0] / x[0].s[0] - 1));
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void put_row(const struct bench *b, uint32_t batch, uint32_t length,
+                    const struct samples x[2])
+{
+    double tokens = batch ? (double)batch * DECODE_STEPS : (double)length;
     cJSON *row = cJSON_CreateObject();
     cJSON_AddStringToObject(row, "what", batch ? "decode" : "prefill");
     cJSON_AddNumberToObject(row, "batch", batch ? batch : 1);
     cJSON_AddNumberToObject(row, batch ? "depth" : "tokens", length);
-    cJSON_AddNumberToObject(row, "tokens_per_s", best);
-    cJSON_AddNumberToObject(row, "tokens_per_s_median", median);
+    cJSON_AddNumberToObject(row, "tokens_per_s", tokens / x[0].s[0]);
+    cJSON_AddNumberToObject(row, "tokens_per_s_median",
+                            tokens / x[0].s[x[0].n / 2]);
+    if (b->gate) {
+        cJSON_AddNumberToObject(row, "gates_tokens_per_s", tokens / x[1].s[0]);
+        cJSON_AddNumberToObject(row, "gates_tokens_per_s_median",
+                                tokens / x[1].s[x[1].n / 2]);
+        cJSON_AddNumberToObject(row, "gates_cost", x[1].s[0] / x[0].s[0] - 1);
+    }
     cJSON_AddItemToArray(b->rows, row);
+}
+
+/* One row of the table: batch 0 is a prompt of `length` tokens. */
+static enum err measure(struct bench *b, uint32_t batch, uint32_t length,
+                        struct errmsg *m)
+{
+    struct samples x[2] = {{.n = 0}};
+    enum err rc = OK;
+    for (uint32_t i = 0; i < b->set.rounds && rc == OK; i++)
+        rc = add_samples(b, x, batch, length, m);
+    if (rc != OK)
+        return rc;
+    for (int i = 0; i < 2; i++)
+        qsort(x[i].s, x[i].n, sizeof(x[i].s[0]), by_value);
+    if (!b->set.json || strcmp(b->set.json, "-") != 0)
+        print_row(b, batch, length, x);
+    put_row(b, batch, length, x);
     return OK;
 }
 
@@ -430,6 +519,18 @@ static enum err put_json(const char *path, const cJSON *tree, struct errmsg *m)
     return rc;
 }
 
+static void print_head(const struct bench *b)
+{
+    printf("%s, %s kernels, %d threads, %s KV, loaded in %.2f s\n"
+           "%-8s %6s %8s %12s %12s",
+           b->set.model, b->ops->name, workers_count(b->workers),
+           kv_type_name(b->set.kv_type), b->load_s, "what", "batch", "length",
+           "best tok/s", "median");
+    if (b->gate)
+        printf(" %12s %8s", "with gates", "cost");
+    putchar('\n');
+}
+
 int speed_main(int argc, char **argv)
 {
     struct bench b = {.logits = NULL};
@@ -447,11 +548,7 @@ int speed_main(int argc, char **argv)
     if (rc == OK) {
         tree = describe(&b);
         if (!b.set.json || strcmp(b.set.json, "-") != 0)
-            printf("%s, %s kernels, %d threads, %s KV, loaded in %.2f s\n"
-                   "%-8s %6s %8s %12s %12s\n",
-                   b.set.model, b.ops->name, workers_count(b.workers),
-                   kv_type_name(b.set.kv_type), b.load_s, "what", "batch",
-                   "length", "best tok/s", "median");
+            print_head(&b);
         rc = measure_all(&b, &m);
     }
     if (rc == OK && b.set.json)
