@@ -39,7 +39,7 @@ LIBS     = -lmicrohttpd -lcjson -lpcre2-8 -lutf8proc -lcrypto -lm -lpthread
 MALLOC   = $(if $(SAN),,-ljemalloc)
 
 # ------------------------------------------------------------------- files
-DIRS     = $(wildcard base config cache gates merge runtime server)
+DIRS     = $(wildcard base config cache gates merge runtime server bench/eval)
 SRC      = $(filter-out server/main.c base/malloc_conf.c,$(shell find $(DIRS) -name '*.c'))
 OBJ      = $(SRC:%.c=$(BUILD)/obj/%.o)
 MAIN     = $(BUILD)/obj/server/main.o $(BUILD)/obj/bench/speed.o $(if $(SAN),,$(BUILD)/obj/base/malloc_conf.o)

@@ -90,6 +90,12 @@ MUST_CHECK enum err config_check(const struct config *c, uint64_t memory_total,
  * it: sizes in bytes, times in milliseconds. No option holds a secret. */
 MUST_CHECK enum err config_put_json(struct buf *out, const struct config *c);
 
+/* The path of a file in the user's cache folder, where `make setup` and `make
+ * texts` put things: $XDG_CACHE_HOME/ebb/NAME or $HOME/.cache/ebb/NAME. Whether
+ * it is there is not looked at. ERR_NOTFOUND: neither variable is set. */
+MUST_CHECK enum err config_cache_path(char *out, size_t size, const char *name,
+                                      struct errmsg *m);
+
 /* The text of `ebb serve --help`, of docs/options.md, and of the example file
  * deploy/ebb.conf. */
 MUST_CHECK enum err config_put_help(struct buf *out);

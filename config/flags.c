@@ -88,6 +88,19 @@ static enum err set_defaults(void *out, const struct flags *f, struct errmsg *m)
     return rc;
 }
 
+/* A list that is given takes the place of its default. */
+static void clear_defaults(void *out, const struct flags *f, int argc,
+                           char *const *argv)
+{
+    for (int i = 0; i < argc; i++) {
+        const char *value;
+        const struct option *o =
+            is_flag(argv[i]) ? find(f, argv[i], &value) : NULL;
+        if (o != NULL)
+            option_clear_list(out, o);
+    }
+}
+
 enum err flags_parse(void *out, bool *wants_help, const struct flags *f,
                      int argc, char *const *argv, struct errmsg *m)
 {
@@ -98,6 +111,7 @@ enum err flags_parse(void *out, bool *wants_help, const struct flags *f,
             return OK;
         }
     enum err rc = set_defaults(out, f, m);
+    clear_defaults(out, f, argc, argv);
     for (int i = 0; i < argc && rc == OK; i++) {
         const char *value = NULL;
         int used = 0;

@@ -24,7 +24,8 @@ struct flags {
     size_t words;
 };
 
-/* Defaults (where not NULL), then argv. out points to the command's struct,
+/* Defaults (where not NULL), then argv; a list that is given replaces its
+ * default. out points to the command's struct,
  * zeroed but for numbers that have no default here. On OK the caller ends it
  * with flags_fini(). On error the sentence names the wrong word and the nearest
  * known flag, and nothing is left to free. *wants_help: --help or -h was given;

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "base/workers.h"
+#include "bench/eval/eval.h"
 #include "bench/speed.h"
 #include "config/config.h"
 #include "runtime/engine/engine.h"
@@ -68,8 +69,9 @@ static void print_usage(FILE *to)
     fputs("ebb serves a language model over OpenAI's HTTP API.\n\n"
           "  ebb serve [options]   start the server\n"
           "  ebb bench [options]   tokens per second of a model here\n"
+          "  ebb eval [options]    what policies cost in quality\n"
           "  ebb gates             train and show retention gates\n"
-          "  ebb help serve|bench|gates   their options\n"
+          "  ebb help serve|bench|eval|gates   their options\n"
           "  ebb --version\n",
           to);
 }
@@ -454,13 +456,24 @@ static void want_stop(int signal_number)
 }
 
 /* A second signal ends the process at once. */
-static int gates(int argc, char **argv)
+static void stop_on_signal(void)
 {
     struct sigaction action = {.sa_handler = want_stop,
                                .sa_flags = (int)SA_RESETHAND | SA_RESTART};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+static int gates(int argc, char **argv)
+{
+    stop_on_signal();
     return gates_command(argc, argv, &stop_wanted);
+}
+
+static int eval(int argc, char **argv)
+{
+    stop_on_signal();
+    return eval_command(argc, argv, &stop_wanted);
 }
 
 static int help(int argc, char **argv)
@@ -473,6 +486,8 @@ static int help(int argc, char **argv)
         return print_serve_help();
     if (strcmp(argv[0], "bench") == 0)
         return speed_main(2, (char *[]){"bench", "--help", NULL});
+    if (strcmp(argv[0], "eval") == 0)
+        return eval_help();
     if (strcmp(argv[0], "gates") == 0)
         return gates_help(argc > 1 ? argv[1] : NULL);
     fprintf(stderr, "ebb: there is no command \"%s\"\n", argv[0]);
@@ -493,6 +508,8 @@ int main(int argc, char **argv)
         return speed_main(argc - 1, argv + 1);
     if (strcmp(command, "gates") == 0)
         return gates(argc - 2, argv + 2);
+    if (strcmp(command, "eval") == 0)
+        return eval(argc - 2, argv + 2);
     if (strcmp(command, "--version") == 0) {
         puts("ebb " VERSION);
         return EXIT_SUCCESS;

@@ -472,6 +472,38 @@ static void the_real_environment_is_read(void **state)
     unsetenv("EBB_MAX_QUEUE");
 }
 
+static void files_of_the_cache_folder(void **state)
+{
+    (void)state;
+    char path[64];
+    struct errmsg m;
+    const char *names[] = {"XDG_CACHE_HOME", "HOME"};
+    char *old[2];
+    for (int i = 0; i < 2; i++) {
+        old[i] = getenv(names[i]) ? strdup(getenv(names[i])) : NULL;
+        unsetenv(names[i]);
+    }
+    assert_int_equal(config_cache_path(path, sizeof(path), "texts/a", &m),
+                     ERR_NOTFOUND);
+    setenv("HOME", "/home/x", 1);
+    assert_int_equal(config_cache_path(path, sizeof(path), "texts/a", &m), OK);
+    assert_string_equal(path, "/home/x/.cache/ebb/texts/a");
+    assert_int_equal(config_cache_path(path, 10, "texts/a", &m), ERR_INVAL);
+    setenv("XDG_CACHE_HOME", "", 1); /* as if it were not set */
+    assert_int_equal(config_cache_path(path, sizeof(path), "texts/a", &m), OK);
+    assert_string_equal(path, "/home/x/.cache/ebb/texts/a");
+    setenv("XDG_CACHE_HOME", "/c", 1);
+    assert_int_equal(config_cache_path(path, sizeof(path), "texts/a", &m), OK);
+    assert_string_equal(path, "/c/ebb/texts/a");
+    for (int i = 0; i < 2; i++) {
+        if (old[i])
+            setenv(names[i], old[i], 1);
+        else
+            unsetenv(names[i]);
+        free(old[i]);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -495,6 +527,7 @@ int main(void)
         cmocka_unit_test(nothing_given_is_the_documented_default),
         cmocka_unit_test(a_flag_beats_a_variable_beats_the_file),
         cmocka_unit_test(a_list_replaces_the_one_below),
+        cmocka_unit_test(files_of_the_cache_folder),
         cmocka_unit_test(sizes_have_units_and_percentages),
         cmocka_unit_test(times_need_a_unit),
         cmocka_unit_test(unknown_options_are_named_with_the_nearest),

@@ -11,7 +11,7 @@
 
 struct settings {
     char *name;
-    struct config_list text, word;
+    struct config_list text, word, list;
     int64_t n, time, kind, preset;
     uint64_t bytes;
     double real;
@@ -75,6 +75,12 @@ static const struct option table[] = {
      .max = 2,
      .word = "X",
      .help = "A real number."},
+    {.name = "list",
+     .type = OPT_LIST,
+     .field = FIELD(list),
+     .dflt = "a,b",
+     .word = "WORDS",
+     .help = "A list."},
     {.name = "turn_on",
      .type = OPT_BOOL,
      .field = FIELD(on),
@@ -109,6 +115,8 @@ static void defaults_hold_where_nothing_is_given(void **state)
     assert_int_equal(s.preset, -1);
     assert_int_equal(s.bytes, 1024);
     assert_true(s.real == 0.5);
+    assert_int_equal(s.list.n, 2);
+    assert_string_equal(s.list.item[1], "b");
     assert_false(s.on);
     flags_fini(&s, &flags);
 }
@@ -162,6 +170,22 @@ static const struct refused refused[] = {
     {"-x", NULL, "unexpected argument '-x'"},
     {"--", NULL, "unexpected argument '--'"},
 };
+
+/* Given once or more, also as one word with the flag. */
+static void a_list_takes_the_place_of_its_default(void **state)
+{
+    (void)state;
+    struct settings s = {0};
+    struct errmsg m;
+    assert_int_equal(PARSE(&s, &m, "--list", "x", "--number", "3"), OK);
+    assert_int_equal(s.list.n, 1);
+    assert_string_equal(s.list.item[0], "x");
+    flags_fini(&s, &flags);
+    assert_int_equal(PARSE(&s, &m, "--list=x,y", "--list", "z"), OK);
+    assert_int_equal(s.list.n, 3);
+    assert_string_equal(s.list.item[2], "z");
+    flags_fini(&s, &flags);
+}
 
 static void wrong_words_are_named(void **state)
 {
@@ -236,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_hold_where_nothing_is_given),
         cmocka_unit_test(every_type_is_read),
+        cmocka_unit_test(a_list_takes_the_place_of_its_default),
         cmocka_unit_test(wrong_words_are_named),
         cmocka_unit_test(words_are_refused_where_there_are_none),
         cmocka_unit_test(help_names_every_flag_with_its_default),

@@ -1,0 +1,241 @@
+#include "bench/eval/cells.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/grow.h"
+
+static const char ALL[] = "all";
+
+/* The tasks that rows are made for: one, or all of them. */
+struct group {
+    const char *name;
+    const enum task *task;
+    uint32_t n;
+    bool is_weak;
+};
+
+struct work {
+    struct cells *out;
+    const struct cells_input *in;
+    double *x, *y; /* [n_tasks * n_docs] */
+};
+
+void cells_fini(struct cells *c)
+{
+    free(c->row);
+    *c = (struct cells){0};
+}
+
+static bool is_policy(const struct choice *c)
+{
+    return c->kind == CHOICE_PASS || c->kind == CHOICE_POLICY;
+}
+
+/* The metric of a choice, document by document; returns how many. Tasks
+ * without answers have no exact match. */
+static uint32_t collect(const struct work *w, const struct group *g,
+                        const struct choice *c, enum metric metric, double *x)
+{
+    uint32_t n = 0;
+    for (uint32_t t = 0; t < g->n; t++) {
+        if (metric == METRIC_EM && !task_info(g->task[t])->has_answers)
+            continue;
+        for (uint32_t d = 0; d < w->in->n_docs; d++)
+            x[n++] = records_find(w->in->records, g->task[t], d, c)
+                         ->figures.metric[metric];
+    }
+    return n;
+}
+
+static double mean_bytes(const struct work *w, const struct group *g,
+                         const struct choice *c)
+{
+    double sum = 0;
+    for (uint32_t t = 0; t < g->n; t++)
+        for (uint32_t d = 0; d < w->in->n_docs; d++)
+            sum +=
+                records_find(w->in->records, g->task[t], d, c)->figures.bytes;
+    return sum / ((double)g->n * w->in->n_docs);
+}
+
+static double mean_of(const double *x, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += x[i];
+    return sum / n;
+}
+
+/* The row that `like` begins, with the interval of w->x. */
+static enum err add_row(struct work *w, const struct cells_row *like)
+{
+    struct cells *c = w->out;
+    struct cells_row *grown =
+        grow_array(c->row, &c->cap, c->n + 1, sizeof(*grown));
+    if (grown == NULL)
+        return ERR_NOMEM;
+    c->row = grown;
+    struct cells_row *row = &c->row[c->n];
+    *row = *like;
+    enum err rc = interval_of(&row->value, w->x, row->n, w->in->seed);
+    c->n += rc == OK;
+    return rc;
+}
+
+static struct cells_row start_row(const struct work *w, const struct group *g,
+                                  const struct choice *c, uint32_t n)
+{
+    return (struct cells_row){
+        .task = g->name, .choice = c, .n = n, .bytes = mean_bytes(w, g, c)};
+}
+
+static enum err add_value(struct work *w, const struct group *g,
+                          const struct choice *c, enum metric metric)
+{
+    uint32_t n = collect(w, g, c, metric, w->x);
+    if (n == 0)
+        return OK;
+    struct cells_row row = start_row(w, g, c, n);
+    row.is_weak = metric == METRIC_EM && g->is_weak;
+    snprintf(row.metric, sizeof(row.metric), "%s", metric_name(metric));
+    return add_row(w, &row);
+}
+
+static enum err add_difference(struct work *w, const struct group *g,
+                               const struct choice *c,
+                               const struct choice *other, enum metric metric,
+                               const char *name)
+{
+    uint32_t n = collect(w, g, c, metric, w->x);
+    if (n == 0 || collect(w, g, other, metric, w->y) != n)
+        return OK;
+    for (uint32_t i = 0; i < n; i++)
+        w->x[i] -= w->y[i];
+    struct cells_row row = start_row(w, g, c, n);
+    row.is_weak = metric == METRIC_EM && g->is_weak;
+    row.against = other->name;
+    snprintf(row.metric, sizeof(row.metric), "%s_minus_%s", metric_name(metric),
+             name);
+    return add_row(w, &row);
+}
+
+/* The best policy of the same budget but c itself; NULL: there is none. */
+static const struct choice *best_other(const struct work *w,
+                                       const struct group *g,
+                                       const struct choice *c,
+                                       enum metric metric)
+{
+    const struct choice *best = NULL;
+    double best_mean = 0;
+    for (uint32_t i = 0; i < w->in->n_choices; i++) {
+        const struct choice *other = &w->in->choice[i];
+        if (other == c || !is_policy(other) || other->budget != c->budget)
+            continue;
+        uint32_t n = collect(w, g, other, metric, w->y);
+        double mean = n > 0 ? mean_of(w->y, n) : 0;
+        bool is_better =
+            metric_is_less_better(metric) ? mean < best_mean : mean > best_mean;
+        if (best == NULL || is_better) {
+            best = other;
+            best_mean = mean;
+        }
+    }
+    return best;
+}
+
+/* The choice that --against names, at c's budget where it has budgets. */
+static const struct choice *named_other(const struct work *w,
+                                        const struct choice *c)
+{
+    for (uint32_t i = 0; w->in->against != NULL && i < w->in->n_choices; i++) {
+        const struct choice *other = &w->in->choice[i];
+        if (other != c && strcmp(other->name, w->in->against) == 0 &&
+            (!is_policy(other) || other->budget == c->budget))
+            return other;
+    }
+    return NULL;
+}
+
+static enum err add_cell(struct work *w, const struct group *g,
+                         const struct choice *c)
+{
+    const struct choice *named = named_other(w, c);
+    enum err rc = OK;
+    for (int i = 0; i < METRIC_COUNT && rc == OK; i++)
+        rc = add_value(w, g, c, (enum metric)i);
+    for (int i = 0; i < METRIC_COUNT && rc == OK && is_policy(c); i++) {
+        const struct choice *best = best_other(w, g, c, (enum metric)i);
+        if (best != NULL)
+            rc = add_difference(w, g, c, best, (enum metric)i, "best");
+    }
+    for (int i = 0; i < METRIC_COUNT && rc == OK && named != NULL; i++)
+        rc = add_difference(w, g, c, named, (enum metric)i, named->name);
+    return rc;
+}
+
+/* Whether the model answers too few questions right with everything in its
+ * cache, which says nothing where "full" was not asked for. */
+static bool is_weak(const struct work *w, enum task task)
+{
+    struct group g = {.task = &task, .n = 1};
+    for (uint32_t i = 0; i < w->in->n_choices; i++) {
+        const struct choice *c = &w->in->choice[i];
+        if (c->kind != CHOICE_FULL || task_info(task)->gate <= 0)
+            continue;
+        uint32_t n = collect(w, &g, c, METRIC_EM, w->x);
+        return mean_of(w->x, n) < task_info(task)->gate;
+    }
+    return false;
+}
+
+static enum err add_group(struct work *w, const struct group *g)
+{
+    enum err rc = OK;
+    for (uint32_t i = 0; i < w->in->n_choices && rc == OK; i++)
+        rc = add_cell(w, g, &w->in->choice[i]);
+    return rc;
+}
+
+enum err cells_compute(struct cells *out, const struct cells_input *in,
+                       struct errmsg *m)
+{
+    struct cells cells = {.in = in};
+    struct work w = {.out = &cells, .in = in};
+    size_t n = (size_t)in->n_tasks * in->n_docs;
+    enum err rc = OK;
+    bool any_weak = false;
+    w.x = calloc(n + 1, sizeof(*w.x));
+    w.y = calloc(n + 1, sizeof(*w.y));
+    if (w.x == NULL || w.y == NULL)
+        rc = ERR_NOMEM;
+    for (uint32_t t = 0; t < in->n_tasks && rc == OK; t++) {
+        struct group g = {task_info(in->task[t])->name, &in->task[t], 1,
+                          is_weak(&w, in->task[t])};
+        any_weak = any_weak || g.is_weak;
+        rc = add_group(&w, &g);
+    }
+    if (rc == OK && in->n_tasks > 1) {
+        struct group g = {ALL, in->task, in->n_tasks, any_weak};
+        rc = add_group(&w, &g);
+    }
+    free(w.x);
+    free(w.y);
+    if (rc != OK) {
+        cells_fini(&cells);
+        return err_set(m, rc, "no memory for the table");
+    }
+    *out = cells;
+    return OK;
+}
+
+const struct cells_row *cells_find(const struct cells *c, const char *task,
+                                   const struct choice *choice,
+                                   const char *metric)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (c->row[i].choice == choice && strcmp(c->row[i].task, task) == 0 &&
+            strcmp(c->row[i].metric, metric) == 0)
+            return &c->row[i];
+    return NULL;
+}

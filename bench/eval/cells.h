@@ -1,0 +1,82 @@
+/* cells.h - from the records of a run to its table: means with intervals, and
+ * differences between policies.
+ *
+ * A cell is one policy with one budget in one task; its rows are one for each
+ * metric. Differences are taken document by document (interval.h): against
+ * the best other policy of the same budget (`kl_minus_best`: this policy minus
+ * the other, so below zero is better), and against one that the caller names
+ * (`kl_minus_snapkv`). With several tasks there is one more, "all", with the
+ * documents of all of them.
+ *
+ * Threads: one at a time.
+ */
+#ifndef BENCH_EVAL_CELLS_H
+#define BENCH_EVAL_CELLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "bench/eval/interval.h"
+#include "bench/eval/lab.h"
+#include "bench/eval/records.h"
+
+enum { CELLS_METRIC_MAX = 64 };
+
+/* What the cells are of. Strings and arrays outlive the cells. */
+struct cells_input {
+    const struct records *records; /* of every task, choice and document */
+    const enum task *task;
+    uint32_t n_tasks;
+    const struct choice *choice;
+    uint32_t n_choices;
+    uint32_t n_docs;
+    const char *against; /* the name of a choice, or NULL */
+    uint64_t seed;
+    /* For the rows: */
+    const char *model, *gates, *split;
+    uint32_t context;
+    enum lab_mode mode;
+};
+
+struct cells_row {
+    const char *task; /* or "all" */
+    const struct choice *choice;
+    char metric[CELLS_METRIC_MAX]; /* "kl", "kl_minus_best" */
+    const char *against; /* of a difference: the other policy; else NULL */
+    struct interval value;
+    uint32_t n;   /* documents */
+    double bytes; /* kept of a prompt, mean */
+    /* The full cache fails too: says nothing about the policy. */
+    bool is_weak;
+};
+
+struct cells {
+    const struct cells_input *in;
+    struct cells_row *row;
+    size_t n, cap;
+};
+
+/* On OK the caller ends *out with cells_fini(). ERR_NOMEM. */
+MUST_CHECK enum err cells_compute(struct cells *out,
+                                  const struct cells_input *in,
+                                  struct errmsg *m);
+void cells_fini(struct cells *c);
+
+/* NULL where there is none. */
+const struct cells_row *cells_find(const struct cells *c, const char *task,
+                                   const struct choice *choice,
+                                   const char *metric);
+
+/* ERR_INVAL when the file is there and is not lines of JSON objects. */
+MUST_CHECK enum err cells_check_file(const char *path, struct errmsg *m);
+
+/* Writes the rows as JSON lines. Rows that are in the file already stay,
+ * unless the new ones are of the same cell. */
+MUST_CHECK enum err cells_save(const struct cells *c, const char *path,
+                               struct errmsg *m);
+
+void cells_print(const struct cells *c, FILE *to);
+
+#endif

@@ -1,0 +1,70 @@
+/* choose.h - which entries of a cache stay under a policy: the bridge from
+ * the names on the command line to cache/policy/ and cache/select.h.
+ *
+ * `dbtrimkv` is chosen by the server's eviction pass; the others by the pure
+ * functions of cache/policy/. Two choices are no policies: everything stays,
+ * or nothing of the document does.
+ *
+ * Threads: one at a time; the work runs on the pool of threads.
+ */
+#ifndef BENCH_EVAL_CHOOSE_H
+#define BENCH_EVAL_CHOOSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/workers.h"
+#include "cache/policy/policy.h"
+#include "cache/table.h"
+
+enum choice_kind {
+    CHOICE_FULL,       /* "full" */
+    CHOICE_NO_CONTEXT, /* "no-context" */
+    CHOICE_PASS,       /* "dbtrimkv": cache/select.h */
+    CHOICE_POLICY      /* cache/policy/ */
+};
+
+enum { CHOICE_NAME_MAX = 32 };
+
+/* A policy with a budget: one cell of the table of results. */
+struct choice {
+    enum choice_kind kind;
+    char name[CHOICE_NAME_MAX];
+    const struct policy *policy; /* NULL for the first two kinds */
+    double budget; /* of the entries; 1 for full, 0 for no-context */
+    uint32_t n_sinks, n_recent, min_head;
+    uint64_t seed;
+};
+
+/* Sets kind, name and policy. has: what is known of a sequence (of enum
+ * policy_need). ERR_NOTFOUND: no such policy; the sentence has the nearest.
+ * ERR_UNSUPPORTED: it needs more than `has`. */
+MUST_CHECK enum err choice_find(struct choice *out, const char *name,
+                                uint32_t has, struct errmsg *m);
+
+/* Entries a head, on average, that a budget leaves of n. */
+uint32_t choice_entries(double budget, uint32_t n);
+
+struct chooser;
+
+struct chooser_size {
+    struct pool *pool; /* that the tables belong to */
+    struct workers *workers;
+    uint32_t n_layers, n_heads, n_kv_heads, head_dim;
+    uint32_t max_tokens; /* of a table */
+};
+
+MUST_CHECK enum err chooser_new(struct chooser **out,
+                                const struct chooser_size *size,
+                                struct errmsg *m);
+void chooser_free(struct chooser *c); /* NULL is allowed */
+
+/* Takes the entries out of t that the choice (CHOICE_PASS or CHOICE_POLICY)
+ * doesn't keep. t has n_seen entries in every list, in order of position, and
+ * its units are its own. */
+MUST_CHECK enum err chooser_apply(struct chooser *c, const struct choice *how,
+                                  struct table *t, uint32_t n_seen,
+                                  struct errmsg *m);
+
+#endif

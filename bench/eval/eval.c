@@ -1,0 +1,484 @@
+#include "bench/eval/eval.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "bench/eval/suite.h"
+#include "config/flags.h"
+#include "runtime/gguf/gguf.h"
+#include "runtime/kernels/ops.h"
+
+enum {
+    EVAL_DONE = 0,
+    EVAL_FAILED = 1,
+    EVAL_USAGE = 2,
+    CHOICES_MAX = 256,
+    NAME_MAX_BYTES = 128,
+    IDENTITY_MAX = 512,
+    /* Changes when the same settings give other figures than before. */
+    FIGURES_VERSION = 1
+};
+
+enum split { SPLIT_TEST, SPLIT_DEV };
+
+struct eval_flags {
+    char *model, *json, *against;
+    struct config_list policy, budget, tasks, text;
+    int64_t context, docs, mode, split, seed, threads, kv_type;
+    int64_t sinks, recent, min_tokens_per_head;
+};
+
+#define FIELD(f) offsetof(struct eval_flags, f)
+
+static const char *const modes[] = {"agnostic", "aware", NULL};
+static const char *const splits[] = {"test", "dev", NULL};
+static const char *const kv_types[] = {"f16", "q8_0", "f32", NULL};
+
+static const struct option options[] = {
+    {.name = "model",
+     .type = OPT_STRING,
+     .field = FIELD(model),
+     .word = "FILE",
+     .help = "The model, a GGUF file. Needed."},
+    {.name = "policy",
+     .type = OPT_LIST,
+     .field = FIELD(policy),
+     .dflt = "full,no-context,random,streamingllm,keydiff,knorm",
+     .word = "NAMES",
+     .help = "Policies to compare. full keeps everything, no-context nothing "
+             "of the document: the two ends of the scale."},
+    {.name = "budget",
+     .type = OPT_LIST,
+     .field = FIELD(budget),
+     .dflt = "0.125,0.25,0.5",
+     .word = "SHARES",
+     .help = "Shares of the prompt's cache entries that stay. Every policy "
+             "keeps the same number, protected entries included."},
+    {.name = "context",
+     .type = OPT_INT,
+     .field = FIELD(context),
+     .dflt = "1024",
+     .min = DOCUMENT_TOKENS_MIN,
+     .max = 1 << 17,
+     .word = "N",
+     .help = "Tokens of a document."},
+    {.name = "tasks",
+     .type = OPT_LIST,
+     .field = FIELD(tasks),
+     .dflt = "A,B2,F",
+     .word = "NAMES",
+     .help = "What is asked: A (next tokens of a book), B1 (one number told in "
+             "a text), B2 (eight facts), F (passages that come again)."},
+    {.name = "docs",
+     .type = OPT_INT,
+     .field = FIELD(docs),
+     .dflt = "40",
+     .min = 1,
+     .max = 100000,
+     .word = "N",
+     .help = "Documents of each task. Intervals need at least 40."},
+    {.name = "mode",
+     .type = OPT_CHOICE,
+     .field = FIELD(mode),
+     .dflt = "agnostic",
+     .choices = modes,
+     .help = "Whether the cache is compressed before the question is known, or "
+             "with the question in it."},
+    {.name = "json",
+     .type = OPT_STRING,
+     .field = FIELD(json),
+     .word = "FILE",
+     .help = "Where the results go, as JSON lines. FILE.part keeps what was "
+             "measured: the same command goes on from there."},
+    {.name = "against",
+     .type = OPT_STRING,
+     .field = FIELD(against),
+     .word = "NAME",
+     .help = "A policy of the list that the others are compared with, beside "
+             "the best one."},
+    {.name = "split",
+     .type = OPT_CHOICE,
+     .field = FIELD(split),
+     .dflt = "test",
+     .choices = splits,
+     .help = "Texts of the user's cache folder (`make texts USE=\"dev "
+             "test\"`): dev for tuning, test for results."},
+    {.name = "text",
+     .type = OPT_WORDS,
+     .field = FIELD(text),
+     .word = "FILE...",
+     .help = "Texts of your own instead, UTF-8."},
+    {.name = "seed",
+     .type = OPT_INT,
+     .field = FIELD(seed),
+     .dflt = "1",
+     .max = 1000000000,
+     .word = "N",
+     .help = "Of the documents, of the random policy and of the intervals."},
+    {.name = "kv_type",
+     .type = OPT_CHOICE,
+     .field = FIELD(kv_type),
+     .dflt = "f16",
+     .choices = kv_types,
+     .help = "How cached keys and values are stored."},
+    {.name = "sinks",
+     .type = OPT_INT,
+     .field = FIELD(sinks),
+     .dflt = "4",
+     .max = 4096,
+     .word = "N",
+     .help = "First entries that every policy keeps."},
+    {.name = "recent",
+     .type = OPT_INT,
+     .field = FIELD(recent),
+     .dflt = "16",
+     .max = 4096,
+     .word = "N",
+     .help = "Newest entries that every policy keeps."},
+    {.name = "min_tokens_per_head",
+     .type = OPT_INT,
+     .field = FIELD(min_tokens_per_head),
+     .dflt = "20",
+     .max = 4096,
+     .word = "N",
+     .help = "Entries that dbtrimkv leaves every layer and head at least."},
+    {.name = "threads",
+     .type = OPT_INT,
+     .field = FIELD(threads),
+     .dflt = "0",
+     .max = WORKERS_MAX,
+     .word = "N",
+     .shown_dflt = "the CPUs that affinity and cgroup allow",
+     .help = "Threads that compute. The result does not depend on them."},
+};
+
+static const struct flags flags = {
+    .usage = "ebb eval --model FILE [options]",
+    .about =
+        "Compares policies: which cache entries stay when there is room for a "
+        "part only, and what that costs. Every document runs once with the "
+        "full cache; then a copy of that cache is compressed by each policy to "
+        "each budget, and the model is asked. nll: of the right tokens; kl: "
+        "from the full cache; agree: same next token as with the full cache; "
+        "top1: right next token; em: all tokens of an answer right.",
+    .option = options,
+    .n = sizeof(options) / sizeof(options[0]),
+};
+
+struct eval {
+    struct eval_flags o;
+    struct gguf *gguf;
+    struct workers *workers;
+    struct tokenizer *tokenizer;
+    struct prompt *prompt; /* NULL: the model has no template we know */
+    struct model *model;
+    struct corpus *corpus;
+    enum task task[TASK_COUNT];
+    uint32_t n_tasks;
+    struct choice choice[CHOICES_MAX];
+    uint32_t n_choices;
+    char name[NAME_MAX_BYTES]; /* of the model: its file without .gguf */
+    char sha256[HASH_HEX];     /* of its file */
+    char identity[IDENTITY_MAX];
+};
+
+static enum err read_tasks(struct eval *e, struct errmsg *m)
+{
+    for (size_t i = 0; i < e->o.tasks.n; i++) {
+        const char *name = e->o.tasks.item[i];
+        enum task task;
+        if (task_find(&task, name, strlen(name)) != OK) {
+            const char *names[TASK_COUNT];
+            for (int t = 0; t < TASK_COUNT; t++)
+                names[t] = task_info((enum task)t)->name;
+            return err_set(
+                m, ERR_INVAL,
+                "--tasks: there is no task \"%.20s\"; the nearest is "
+                "\"%s\"",
+                name, flags_nearest(name, names, TASK_COUNT));
+        }
+        for (uint32_t j = 0; j < e->n_tasks; j++)
+            if (e->task[j] == task)
+                return err_set(m, ERR_INVAL, "--tasks: %s is there twice",
+                               name);
+        e->task[e->n_tasks++] = task;
+    }
+    return e->n_tasks > 0 ? OK
+                          : err_set(m, ERR_INVAL, "--tasks: none is named");
+}
+
+static enum err read_budget(double *out, const char *text, struct errmsg *m)
+{
+    char *end = NULL;
+    *out = strtod(text, &end);
+    if (end == text || *end != '\0' || !(*out > 0 && *out <= 1))
+        return err_set(m, ERR_INVAL,
+                       "--budget: \"%.20s\" is no share above 0 and up to 1",
+                       text);
+    return OK;
+}
+
+static enum err add_choice(struct eval *e, const struct choice *c,
+                           struct errmsg *m)
+{
+    for (uint32_t i = 0; i < e->n_choices; i++)
+        if (strcmp(e->choice[i].name, c->name) == 0 &&
+            e->choice[i].budget == c->budget)
+            return err_set(m, ERR_INVAL, "%s is there twice with budget %g",
+                           c->name, c->budget);
+    if (e->n_choices == CHOICES_MAX)
+        return err_set(m, ERR_INVAL,
+                       "more than %d policies times budgets at once",
+                       CHOICES_MAX);
+    e->choice[e->n_choices++] = *c;
+    return OK;
+}
+
+/* One policy with every budget; full and no-context have none. */
+static enum err add_choices(struct eval *e, const char *name, uint32_t has,
+                            struct errmsg *m)
+{
+    struct choice c = {.n_sinks = (uint32_t)e->o.sinks,
+                       .n_recent = (uint32_t)e->o.recent,
+                       .min_head = (uint32_t)e->o.min_tokens_per_head,
+                       .seed = (uint64_t)e->o.seed};
+    struct errmsg why = {""};
+    enum err rc = choice_find(&c, name, has, &why);
+    if (rc != OK)
+        return err_set(m, rc, "--policy: %s", why.text);
+    c.budget = c.kind == CHOICE_FULL;
+    if (c.policy == NULL)
+        return add_choice(e, &c, m);
+    for (size_t i = 0; i < e->o.budget.n && rc == OK; i++) {
+        rc = read_budget(&c.budget, e->o.budget.item[i], m);
+        if (rc == OK)
+            rc = add_choice(e, &c, m);
+    }
+    return rc;
+}
+
+static enum err read_choices(struct eval *e, struct errmsg *m)
+{
+    uint32_t has = POLICY_KEYS | POLICY_KEY_NORMS | POLICY_VALUE_NORMS;
+    const char *against = e->o.against;
+    enum err rc = OK;
+    for (size_t i = 0; i < e->o.policy.n && rc == OK; i++)
+        rc = add_choices(e, e->o.policy.item[i], has, m);
+    if (rc == OK && e->n_choices == 0)
+        rc = err_set(m, ERR_INVAL, "--policy: none with a budget is named");
+    if (rc != OK || against == NULL)
+        return rc;
+    for (uint32_t i = 0; i < e->n_choices; i++)
+        if (strcmp(e->choice[i].name, against) == 0)
+            return OK;
+    return err_set(m, ERR_INVAL, "--against: %.60s is not among the policies",
+                   against);
+}
+
+/* A model without a template that we can render is asked in plain text. */
+static enum err read_prompt(struct eval *e, struct errmsg *m)
+{
+    enum err rc = prompt_from_gguf(&e->prompt, e->gguf, e->tokenizer, m);
+    return rc == ERR_UNSUPPORTED || rc == ERR_INVAL ? OK : rc;
+}
+
+static enum err load_model(struct eval *e, struct errmsg *m)
+{
+    struct model_options o = {.ops = ops_best(), .workers = e->workers};
+    lab_model_options(&o, (uint32_t)e->o.context);
+    enum err rc = model_load(&e->model, e->gguf, &o, m);
+    if (rc != OK)
+        return rc;
+    uint32_t trained = model_info(e->model)->context_length;
+    if (o.max_context > trained)
+        return err_set(m, ERR_INVAL,
+                       "--context: %u tokens and questions after them do not "
+                       "fit the model's context of %u",
+                       (uint32_t)e->o.context, trained);
+    return OK;
+}
+
+static enum err hash_model(struct eval *e, struct errmsg *m)
+{
+    struct file_map map;
+    uint8_t digest[HASH_BYTES];
+    const char *slash = strrchr(e->o.model, '/');
+    enum err rc = file_map_open(&map, e->o.model, m);
+    if (rc != OK)
+        return rc;
+    rc = hash_sha256(digest, map.data, map.size);
+    file_map_close(&map);
+    if (rc != OK)
+        return err_set(m, rc, "cannot hash %s", e->o.model);
+    hash_hex(e->sha256, digest, sizeof(digest));
+    snprintf(e->name, sizeof(e->name), "%s",
+             slash != NULL ? slash + 1 : e->o.model);
+    char *end = strrchr(e->name, '.');
+    if (end != NULL && strcmp(end, ".gguf") == 0)
+        *end = '\0';
+    return OK;
+}
+
+static enum err open_model(struct eval *e, struct errmsg *m)
+{
+    int n = e->o.threads > 0 ? (int)e->o.threads : workers_cpus();
+    enum err rc = workers_new(&e->workers, n, m);
+    if (rc == OK)
+        rc = gguf_open(&e->gguf, e->o.model, m);
+    if (rc == OK)
+        rc = hash_model(e, m);
+    if (rc == OK)
+        rc = tokenizer_from_gguf(&e->tokenizer, e->gguf, m);
+    if (rc == OK)
+        rc = read_prompt(e, m);
+    return rc == OK ? load_model(e, m) : rc;
+}
+
+/* The novels of a split, as deploy/texts.tsv assigns them. */
+static enum err open_split(struct eval *e, struct errmsg *m)
+{
+    static const char *const files[][3] = {
+        [SPLIT_TEST] = {"texts/persuasion.txt", "texts/northanger-abbey.txt"},
+        [SPLIT_DEV] = {"texts/sense-and-sensibility.txt"}};
+    char path[2][PATH_MAX], *list[2] = {path[0], path[1]};
+    struct errmsg why = {""};
+    enum err rc = OK;
+    size_t n = 0;
+    for (; files[e->o.split][n] != NULL && rc == OK; n++)
+        rc = config_cache_path(path[n], PATH_MAX, files[e->o.split][n], m);
+    if (rc != OK)
+        return rc;
+    rc = corpus_load(&e->corpus, e->tokenizer, list, n, &why);
+    if (rc == ERR_NOTFOUND)
+        return err_set(m, rc,
+                       "%s; `make texts USE=%s` in the source tree fetches it, "
+                       "or name a text with --text",
+                       why.text, splits[e->o.split]);
+    return rc == OK ? OK : err_set(m, rc, "%s", why.text);
+}
+
+static enum err open_texts(struct eval *e, struct errmsg *m)
+{
+    return e->o.text.n > 0 ? corpus_load(&e->corpus, e->tokenizer,
+                                         e->o.text.item, e->o.text.n, m)
+                           : open_split(e, m);
+}
+
+static enum err describe(struct eval *e, struct errmsg *m)
+{
+    int n = snprintf(
+        e->identity, sizeof(e->identity),
+        "version=%d model=%s gates=none texts=%s kv=%s sinks=%u recent=%u "
+        "min_head=%u",
+        FIGURES_VERSION, e->sha256, corpus_hash(e->corpus),
+        kv_type_name((enum kv_type)e->o.kv_type), (uint32_t)e->o.sinks,
+        (uint32_t)e->o.recent, (uint32_t)e->o.min_tokens_per_head);
+    return n > 0 && (size_t)n < sizeof(e->identity)
+               ? OK
+               : err_set(m, ERR_INTERNAL, "the settings are too long");
+}
+
+static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
+{
+    uint32_t n_tokens = (uint32_t)e->o.context;
+    struct suite s = {
+        .cells = {.task = e->task,
+                  .n_tasks = e->n_tasks,
+                  .choice = e->choice,
+                  .n_choices = e->n_choices,
+                  .n_docs = (uint32_t)e->o.docs,
+                  .against = e->o.against,
+                  .seed = (uint64_t)e->o.seed,
+                  .model = e->name,
+                  .gates = "none",
+                  .split = e->o.text.n > 0 ? "own" : splits[e->o.split],
+                  .context = n_tokens,
+                  .mode = (enum lab_mode)e->o.mode},
+        .lab = {.model = e->model,
+                .workers = e->workers,
+                .kv_type = (enum kv_type)e->o.kv_type,
+                .mode = (enum lab_mode)e->o.mode,
+                .n_tokens = n_tokens},
+        .document = {.tokenizer = e->tokenizer,
+                     .prompt = e->prompt,
+                     .corpus = e->corpus,
+                     .n_tokens = n_tokens,
+                     .seed = (uint64_t)e->o.seed},
+        .identity = e->identity,
+        .json = e->o.json,
+        .table = stdout,
+        .progress = stderr,
+        .stop = stop};
+    return suite_run(&s, m);
+}
+
+static void close_all(struct eval *e)
+{
+    corpus_free(e->corpus);
+    model_free(e->model);
+    prompt_free(e->prompt);
+    tokenizer_free(e->tokenizer);
+    gguf_close(e->gguf);
+    workers_free(e->workers);
+    flags_fini(&e->o, &flags);
+}
+
+static int fail(int status, const struct errmsg *m)
+{
+    fprintf(stderr, "ebb eval: %s\n", m->text);
+    return status;
+}
+
+int eval_help(void)
+{
+    struct buf text = {0};
+    int status = EVAL_FAILED;
+    if (flags_put_help(&text, &flags) == OK) {
+        fputs(text.data, stdout);
+        status = EVAL_DONE;
+    }
+    buf_fini(&text);
+    return status;
+}
+
+/* What can be said without loading anything. */
+static enum err check(struct eval *e, struct errmsg *m)
+{
+    if (e->o.model == NULL)
+        return err_set(m, ERR_INVAL, "--model FILE is needed");
+    enum err rc = read_tasks(e, m);
+    return rc == OK ? read_choices(e, m) : rc;
+}
+
+int eval_command(int argc, char *const *argv, const atomic_bool *stop)
+{
+    struct eval e = {.n_tasks = 0};
+    struct errmsg m = {""};
+    bool wants_help = false;
+    if (flags_parse(&e.o, &wants_help, &flags, argc, argv, &m) != OK)
+        return fail(EVAL_USAGE, &m);
+    if (wants_help)
+        return eval_help();
+    if (check(&e, &m) != OK) {
+        flags_fini(&e.o, &flags);
+        return fail(EVAL_USAGE, &m);
+    }
+    enum err rc = open_model(&e, &m);
+    if (rc == OK)
+        rc = open_texts(&e, &m);
+    if (rc == OK)
+        rc = describe(&e, &m);
+    if (rc == OK)
+        rc = run(&e, stop, &m);
+    close_all(&e);
+    if (rc == ERR_CANCELLED)
+        fputs("ebb eval: stopped; the same command goes on from here\n",
+              stderr);
+    else if (rc != OK)
+        return fail(EVAL_FAILED, &m);
+    return rc == OK ? EVAL_DONE : EVAL_FAILED;
+}

@@ -1,0 +1,337 @@
+#include "bench/eval/lab.h"
+
+#include <stdlib.h>
+
+#include "bench/eval/fork.h"
+
+struct lab {
+    struct lab_options o;
+    struct pool *pool;
+    struct scoring *scoring;
+    struct chooser *chooser;
+    struct scored *scored; /* [DOCUMENT_SCORED_MAX] */
+    /* The open document. */
+    const struct document *d;
+    struct table *state[DOCUMENT_PROBES_MAX]; /* full caches to compress: one
+                                                 for all probes or, in aware
+                                                 mode, one for each */
+    uint32_t n_states;
+};
+
+enum {
+    /* A fork copies a shared tail, and grows by parts of units at both ends. */
+    SPARE_UNITS = 2,
+    PROBE_TOKENS = DOCUMENT_GIVEN_MAX + DOCUMENT_SCORED_MAX
+};
+
+const char *lab_mode_name(enum lab_mode mode)
+{
+    return mode == LAB_AWARE ? "aware" : "agnostic";
+}
+
+void lab_model_options(struct model_options *o, uint32_t n_tokens)
+{
+    o->max_rows = SCORING_ROWS;
+    o->max_runs = SCORING_ROWS;
+    o->max_context = n_tokens + PROBE_TOKENS;
+}
+
+static uint32_t units_of(uint32_t n_tokens)
+{
+    return n_tokens / KV_UNIT + SPARE_UNITS;
+}
+
+/* Units of one list: the prompt, its states in aware mode, a deep copy of each
+ * state, and what the probes add. */
+static uint32_t units_of_list(const struct lab_options *o)
+{
+    uint32_t given = units_of(DOCUMENT_GIVEN_MAX);
+    uint32_t probes = DOCUMENT_PROBES_MAX * given +
+                      units_of(DOCUMENT_SCORED_MAX) +
+                      DOCUMENT_PROBES_MAX * SPARE_UNITS;
+    uint32_t prompt = units_of(o->n_tokens);
+    if (o->mode == LAB_AGNOSTIC)
+        return 2 * prompt + probes;
+    return prompt + DOCUMENT_PROBES_MAX * (2 * given + prompt) + probes;
+}
+
+static enum err open_pool(struct lab *l, struct errmsg *m)
+{
+    const struct model_info *i = model_info(l->o.model);
+    struct kv_layout layout;
+    uint64_t n = (uint64_t)i->n_layers * i->n_kv_heads * units_of_list(&l->o);
+    kv_layout_init(&layout, l->o.kv_type, i->head_dim);
+    return pool_new(&l->pool, &layout, n * pool_unit_bytes(&layout), m);
+}
+
+enum err lab_new(struct lab **out, const struct lab_options *o,
+                 struct errmsg *m)
+{
+    const struct model_info *i = model_info(o->model);
+    struct lab *l = calloc(1, sizeof(*l));
+    if (l != NULL)
+        l->scored = calloc(DOCUMENT_SCORED_MAX, sizeof(*l->scored));
+    if (l == NULL || l->scored == NULL) {
+        lab_free(l);
+        return err_set(m, ERR_NOMEM, "no memory to open a document");
+    }
+    l->o = *o;
+    enum err rc = open_pool(l, m);
+    if (rc == OK)
+        rc = scoring_new(&l->scoring, o->model, o->workers, DOCUMENT_SCORED_MAX,
+                         m);
+    struct chooser_size size = {.pool = l->pool,
+                                .workers = o->workers,
+                                .n_layers = i->n_layers,
+                                .n_heads = i->n_heads,
+                                .n_kv_heads = i->n_kv_heads,
+                                .head_dim = i->head_dim,
+                                .max_tokens = o->n_tokens + DOCUMENT_GIVEN_MAX};
+    if (rc == OK)
+        rc = chooser_new(&l->chooser, &size, m);
+    if (rc == OK)
+        *out = l;
+    else
+        lab_free(l);
+    return rc;
+}
+
+void lab_free(struct lab *l)
+{
+    if (l == NULL)
+        return;
+    lab_close(l);
+    chooser_free(l->chooser);
+    scoring_free(l->scoring);
+    pool_free(l->pool);
+    free(l->scored);
+    free(l);
+}
+
+uint64_t lab_bytes(const struct lab *l)
+{
+    return pool_stats(l->pool).budget_bytes +
+           scoring_bytes(model_info(l->o.model), DOCUMENT_SCORED_MAX);
+}
+
+static struct table *new_table(struct lab *l)
+{
+    const struct model_info *i = model_info(l->o.model);
+    struct table *t = NULL;
+    if (table_new(&t, l->pool, i->n_layers, i->n_kv_heads,
+                  l->o.n_tokens + PROBE_TOKENS) != OK)
+        return NULL;
+    return t;
+}
+
+static void free_tables(struct table **t)
+{
+    for (uint32_t i = 0; i < DOCUMENT_PROBES_MAX; i++) {
+        table_free(t[i]);
+        t[i] = NULL;
+    }
+}
+
+void lab_close(struct lab *l)
+{
+    free_tables(l->state);
+    l->d = NULL;
+    l->n_states = 0;
+}
+
+static uint32_t capacity(const struct lab *l)
+{
+    return l->o.n_tokens + PROBE_TOKENS;
+}
+
+/* Tokens of probe i that belong to the compressed prompt. */
+static uint32_t n_given(const struct lab *l, uint32_t i)
+{
+    return l->o.mode == LAB_AWARE ? l->d->probe[i].first - 1 : 0;
+}
+
+/* Probe i from where the compressed prompt ends. */
+static struct scoring_run run_of(const struct lab *l, uint32_t i,
+                                 struct table *t)
+{
+    const struct document_probe *p = &l->d->probe[i];
+    uint32_t given = n_given(l, i);
+    return (struct scoring_run){.table = t,
+                                .ids = p->ids.id + given,
+                                .n = (uint32_t)p->ids.n - given,
+                                .first = p->first - given,
+                                .pos = (uint32_t)l->d->prompt.n + given};
+}
+
+/* A probe of several answers weighs as much as one of few. */
+static void average(const struct lab *l, struct figures *out)
+{
+    const struct scored *s = l->scored;
+    double *sum = out->metric;
+    *out = (struct figures){0};
+    for (uint32_t i = 0; i < l->d->n_probes; i++) {
+        const struct document_probe *p = &l->d->probe[i];
+        uint32_t n = (uint32_t)p->ids.n - p->first, right = 0;
+        double each = 1.0 / n / l->d->n_probes;
+        for (uint32_t j = 0; j < n; j++, s++) {
+            sum[METRIC_NLL] += s->nll * each;
+            sum[METRIC_KL] += s->kl * each;
+            sum[METRIC_AGREE] += s->agree * each;
+            sum[METRIC_TOP1] += s->top1 * each;
+            right += s->top1;
+        }
+        sum[METRIC_EM] += (right == n) / (double)l->d->n_probes;
+    }
+}
+
+/* Scores the probes on forks of the given tables (one, or one for each). */
+static enum err score(struct lab *l, struct table *const *t, uint32_t n_tables,
+                      bool is_reference, struct figures *out)
+{
+    struct table *fork[DOCUMENT_PROBES_MAX] = {NULL};
+    struct scoring_run run[DOCUMENT_PROBES_MAX];
+    enum err rc = OK;
+    for (uint32_t i = 0; i < l->d->n_probes && rc == OK; i++) {
+        rc = fork_shared(&fork[i], t[n_tables == 1 ? 0 : i], capacity(l));
+        run[i] = run_of(l, i, fork[i]);
+    }
+    if (rc == OK)
+        rc = scoring_score(l->scoring, run, l->d->n_probes, is_reference,
+                           l->scored);
+    if (rc == OK)
+        average(l, out);
+    free_tables(fork);
+    return rc;
+}
+
+static void count_entries(const struct lab *l, struct figures *a,
+                          struct table *const *t, uint32_t n)
+{
+    double entry_bytes =
+        (double)pool_unit_bytes(pool_layout(l->pool)) / KV_UNIT;
+    for (uint32_t i = 0; i < n; i++)
+        a->n_entries += (double)table_n_entries(t[i]) / n;
+    a->bytes = a->n_entries * entry_bytes;
+}
+
+/* In aware mode every question becomes part of a prompt of its own. */
+static enum err read_questions(struct lab *l)
+{
+    struct scoring_run run[DOCUMENT_PROBES_MAX];
+    struct table *prompt = l->state[0];
+    enum err rc = OK;
+    l->state[0] = NULL;
+    l->n_states = l->d->n_probes;
+    for (uint32_t i = 0; i < l->n_states && rc == OK; i++) {
+        const struct document_probe *p = &l->d->probe[i];
+        rc = fork_shared(&l->state[i], prompt, capacity(l));
+        run[i] = (struct scoring_run){.table = l->state[i],
+                                      .ids = p->ids.id,
+                                      .n = (uint32_t)p->ids.n,
+                                      .first = p->first,
+                                      .pos = (uint32_t)l->d->prompt.n};
+    }
+    if (rc == OK)
+        rc = scoring_feed_given(l->scoring, run, l->n_states);
+    table_free(prompt);
+    return rc;
+}
+
+enum err lab_open(struct lab *l, const struct document *d, struct figures *full,
+                  struct errmsg *m)
+{
+    enum err rc = ERR_NOMEM;
+    l->d = d;
+    l->n_states = 1;
+    l->state[0] = new_table(l);
+    if (l->state[0] != NULL)
+        rc = scoring_feed(l->scoring, l->state[0], d->prompt.id,
+                          (uint32_t)d->prompt.n, 0);
+    if (rc == OK && l->o.mode == LAB_AWARE)
+        rc = read_questions(l);
+    if (rc == OK)
+        rc = score(l, l->state, l->n_states, true, full);
+    if (rc == OK)
+        count_entries(l, full, l->state, l->n_states);
+    if (rc != OK) {
+        lab_close(l);
+        return err_set(m, rc, "no memory for a document of %zu tokens",
+                       d->prompt.n);
+    }
+    return OK;
+}
+
+/* Probes after the prompt's head alone. The question is given whatever the
+ * mode: nothing is compressed here. */
+static enum err ask_without_context(struct lab *l, struct figures *out)
+{
+    struct table *head[1] = {new_table(l)};
+    struct table *fork[DOCUMENT_PROBES_MAX] = {NULL};
+    struct scoring_run run[DOCUMENT_PROBES_MAX];
+    uint32_t n_head = l->d->n_head;
+    enum err rc = head[0] == NULL ? ERR_NOMEM : OK;
+    if (rc == OK)
+        rc = scoring_feed(l->scoring, head[0], l->d->prompt.id, n_head, 0);
+    for (uint32_t i = 0; i < l->d->n_probes && rc == OK; i++) {
+        const struct document_probe *p = &l->d->probe[i];
+        rc = fork_shared(&fork[i], head[0], capacity(l));
+        run[i] = (struct scoring_run){.table = fork[i],
+                                      .ids = p->ids.id,
+                                      .n = (uint32_t)p->ids.n,
+                                      .first = p->first,
+                                      .pos = n_head};
+    }
+    if (rc == OK)
+        rc = scoring_score(l->scoring, run, l->d->n_probes, false, l->scored);
+    if (rc == OK) {
+        average(l, out);
+        count_entries(l, out, head, 1);
+    }
+    free_tables(fork);
+    table_free(head[0]);
+    return rc;
+}
+
+static enum err ask_compressed(struct lab *l, const struct choice *c,
+                               struct figures *out, struct errmsg *m)
+{
+    struct table *copy[DOCUMENT_PROBES_MAX] = {NULL};
+    enum err rc = OK;
+    for (uint32_t i = 0; i < l->n_states && rc == OK; i++) {
+        rc = fork_deep(&copy[i], l->state[i], capacity(l));
+        if (rc == OK)
+            rc = chooser_apply(l->chooser, c, copy[i],
+                               (uint32_t)l->d->prompt.n + n_given(l, i), m);
+    }
+    if (rc == OK)
+        rc = score(l, copy, l->n_states, false, out);
+    if (rc == OK)
+        count_entries(l, out, copy, l->n_states);
+    free_tables(copy);
+    return rc;
+}
+
+enum err lab_ask(struct lab *l, const struct choice *c, struct figures *out,
+                 struct errmsg *m)
+{
+    struct errmsg why = {""};
+    enum err rc = OK;
+    switch (c->kind) {
+    case CHOICE_FULL:
+        rc = score(l, l->state, l->n_states, false, out);
+        if (rc == OK)
+            count_entries(l, out, l->state, l->n_states);
+        break;
+    case CHOICE_NO_CONTEXT:
+        rc = ask_without_context(l, out);
+        break;
+    case CHOICE_PASS:
+    case CHOICE_POLICY:
+        rc = ask_compressed(l, c, out, &why);
+        break;
+    }
+    return rc == OK ? OK
+                    : err_set(m, rc, "%s on a document of %zu tokens: %s",
+                              c->name, l->d->prompt.n,
+                              why.text[0] != '\0' ? why.text : err_name(rc));
+}

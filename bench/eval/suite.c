@@ -1,0 +1,226 @@
+#include "bench/eval/suite.h"
+
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+
+enum {
+    PROGRESS_US = 5 * 1000 * 1000, /* between two lines of a log */
+    PROGRESS_TTY_US = 500 * 1000   /* and on a terminal */
+};
+
+struct run {
+    const struct suite *s;
+    struct records *records;
+    struct lab *lab;
+    uint64_t n_done, n_left; /* cells of one document */
+    int64_t started, shown;
+};
+
+static const struct record *find(const struct run *r, enum task task,
+                                 uint32_t doc, const struct choice *c)
+{
+    return records_find(r->records, task, doc, c);
+}
+
+static void show_progress(struct run *r, enum task task, uint32_t doc)
+{
+    FILE *to = r->s->progress;
+    int64_t now = clock_us();
+    bool is_tty = to != NULL && isatty(fileno(to));
+    bool is_last = r->n_left == 0;
+    if (to == NULL ||
+        (now - r->shown < (is_tty ? PROGRESS_TTY_US : PROGRESS_US) && !is_last))
+        return;
+    double each = (double)(now - r->started) / 1e6 / (double)r->n_done;
+    double left = each * (double)r->n_left;
+    fprintf(to,
+            "%stask %s, document %u of %u; %.1f%%, %.2f s a cell, "
+            "%d:%02d:%02d left%s",
+            is_tty ? "\r" : "", task_info(task)->name, doc + 1,
+            r->s->cells.n_docs,
+            100.0 * (double)r->n_done / (double)(r->n_done + r->n_left), each,
+            (int)(left / 3600), (int)(left / 60) % 60, (int)left % 60,
+            is_tty && !is_last ? "  " : "\n");
+    fflush(to);
+    r->shown = now;
+}
+
+static enum err add(struct run *r, enum task task, uint32_t doc,
+                    const struct choice *c, const struct figures *figures,
+                    struct errmsg *m)
+{
+    struct record record = {
+        .task = task, .doc = doc, .budget = c->budget, .figures = *figures};
+    memcpy(record.policy, c->name, sizeof(record.policy));
+    r->n_done++;
+    r->n_left--;
+    enum err rc = records_add(r->records, &record, m);
+    if (rc == OK)
+        show_progress(r, task, doc);
+    return rc;
+}
+
+static bool is_stopped(const struct run *r)
+{
+    return r->s->stop != NULL && atomic_load(r->s->stop);
+}
+
+/* Asks the open document under all choices that are missing. */
+static enum err ask_all(struct run *r, enum task task, uint32_t doc,
+                        const struct figures *full, struct errmsg *m)
+{
+    const struct cells_input *in = &r->s->cells;
+    for (uint32_t i = 0; i < in->n_choices; i++) {
+        const struct choice *c = &in->choice[i];
+        struct figures figures = *full;
+        enum err rc = OK;
+        if (find(r, task, doc, c) != NULL)
+            continue;
+        if (is_stopped(r))
+            return err_set(m, ERR_CANCELLED, "stopped");
+        if (c->kind != CHOICE_FULL)
+            rc = lab_ask(r->lab, c, &figures, m);
+        if (rc == OK)
+            rc = add(r, task, doc, c, &figures, m);
+        if (rc != OK)
+            return rc;
+    }
+    return OK;
+}
+
+static bool is_complete(const struct run *r, enum task task, uint32_t doc)
+{
+    const struct cells_input *in = &r->s->cells;
+    for (uint32_t i = 0; i < in->n_choices; i++)
+        if (find(r, task, doc, &in->choice[i]) == NULL)
+            return false;
+    return true;
+}
+
+static enum err ask_document(struct run *r, enum task task, uint32_t doc,
+                             struct errmsg *m)
+{
+    struct document d = {0};
+    struct figures full;
+    if (is_complete(r, task, doc))
+        return OK;
+    if (is_stopped(r))
+        return err_set(m, ERR_CANCELLED, "stopped");
+    enum err rc = document_make(&d, &r->s->document, task, doc, m);
+    if (rc == OK)
+        rc = lab_open(r->lab, &d, &full, m);
+    if (rc == OK)
+        rc = ask_all(r, task, doc, &full, m);
+    lab_close(r->lab);
+    document_fini(&d);
+    return rc;
+}
+
+static enum err ask_task(struct run *r, enum task task, struct errmsg *m)
+{
+    const struct suite *s = r->s;
+    size_t n = 0;
+    enum err rc = document_deal(&s->document, task, &n);
+    if (rc != OK)
+        return err_set(m, rc, "no memory to cut the texts");
+    if (n < s->cells.n_docs)
+        return err_set(m, ERR_INVAL,
+                       "the texts are good for %zu documents of %u tokens, not "
+                       "for %u",
+                       n, s->document.n_tokens, s->cells.n_docs);
+    for (uint32_t d = 0; d < s->cells.n_docs && rc == OK; d++)
+        rc = ask_document(r, task, d, m);
+    return rc;
+}
+
+static void count_left(struct run *r)
+{
+    const struct cells_input *in = &r->s->cells;
+    for (uint32_t t = 0; t < in->n_tasks; t++)
+        for (uint32_t d = 0; d < in->n_docs; d++)
+            for (uint32_t i = 0; i < in->n_choices; i++)
+                r->n_left += find(r, in->task[t], d, &in->choice[i]) == NULL;
+}
+
+/* A short name for all settings that results depend on. */
+static enum err make_key(const struct suite *s, char key[RECORDS_KEY_MAX],
+                         struct errmsg *m)
+{
+    char text[1024], hex[HASH_HEX];
+    uint8_t digest[HASH_BYTES];
+    int n =
+        snprintf(text, sizeof(text), "%s context=%u mode=%s seed=%llu",
+                 s->identity, s->document.n_tokens, lab_mode_name(s->lab.mode),
+                 (unsigned long long)s->document.seed);
+    if (n < 0 || (size_t)n >= sizeof(text))
+        return err_set(m, ERR_INVAL, "the settings are too long");
+    if (hash_sha256(digest, text, (size_t)n) != OK)
+        return err_set(m, ERR_NOMEM, "cannot hash the settings");
+    hash_hex(hex, digest, sizeof(digest));
+    memcpy(key, hex, RECORDS_KEY_MAX - 1);
+    key[RECORDS_KEY_MAX - 1] = '\0';
+    return OK;
+}
+
+static enum err open_records(struct run *r, struct errmsg *m)
+{
+    char path[PATH_MAX], key[RECORDS_KEY_MAX];
+    enum err rc = make_key(r->s, key, m);
+    if (rc != OK)
+        return rc;
+    if (r->s->json == NULL)
+        return records_open(&r->records, NULL, key, m);
+    rc = cells_check_file(r->s->json, m);
+    if (rc != OK)
+        return rc;
+    int n = snprintf(path, sizeof(path), "%s.part", r->s->json);
+    if (n < 0 || (size_t)n >= sizeof(path))
+        return err_set(m, ERR_INVAL, "the path of the results is too long");
+    return records_open(&r->records, path, key, m);
+}
+
+static enum err measure(struct run *r, struct errmsg *m)
+{
+    const struct cells_input *in = &r->s->cells;
+    count_left(r);
+    if (r->n_left == 0)
+        return OK;
+    enum err rc = lab_new(&r->lab, &r->s->lab, m);
+    r->started = r->shown = clock_us();
+    for (uint32_t t = 0; t < in->n_tasks && rc == OK; t++)
+        rc = ask_task(r, in->task[t], m);
+    lab_free(r->lab);
+    return rc;
+}
+
+static enum err report(const struct suite *s, struct errmsg *m)
+{
+    struct cells cells;
+    enum err rc = cells_compute(&cells, &s->cells, m);
+    if (rc != OK)
+        return rc;
+    if (s->table != NULL)
+        cells_print(&cells, s->table);
+    if (s->json != NULL)
+        rc = cells_save(&cells, s->json, m);
+    cells_fini(&cells);
+    return rc;
+}
+
+enum err suite_run(struct suite *s, struct errmsg *m)
+{
+    struct run r = {.s = s};
+    enum err rc = open_records(&r, m);
+    if (rc == OK)
+        rc = measure(&r, m);
+    s->cells.records = r.records;
+    if (rc == OK)
+        rc = report(s, m);
+    s->cells.records = NULL;
+    records_close(r.records);
+    return rc;
+}

@@ -1,0 +1,40 @@
+/* suite.h - a whole evaluation: every document of every task, under every
+ * policy and budget.
+ *
+ * Documents come one after the other; a document that was asked already (in
+ * an earlier run with the same settings) is not even made. Results go to a
+ * file of JSON lines when all is done, and document by document to
+ * FILE.part (records.h), from which an interrupted run goes on.
+ *
+ * Threads: one caller; the work runs on the pool of threads.
+ */
+#ifndef BENCH_EVAL_SUITE_H
+#define BENCH_EVAL_SUITE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "bench/eval/cells.h"
+#include "bench/eval/document.h"
+#include "bench/eval/lab.h"
+
+struct suite {
+    struct cells_input cells; /* records is filled in by the run */
+    struct lab_options lab;
+    struct document_options document;
+    /* All that results depend on and cells does not say: hashes of model,
+     * gates and texts, settings. */
+    const char *identity;
+    const char *json;        /* NULL: no file */
+    FILE *table;             /* the table at the end; NULL: none */
+    FILE *progress;          /* NULL: none */
+    const atomic_bool *stop; /* may be NULL: set by a signal handler */
+};
+
+/* ERR_CANCELLED: stopped; what was measured is in FILE.part. ERR_INVAL: too
+ * few texts for so many documents, or a file that is not ours. */
+MUST_CHECK enum err suite_run(struct suite *s, struct errmsg *m);
+
+#endif

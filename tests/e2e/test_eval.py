@@ -1,0 +1,122 @@
+"""`ebb eval` from the command line, with the real model and a short text."""
+import json
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+WORDS = ("the tide was slow and grey over sand when a wind had risen from "
+         "harbour walls where boats lay tied with rope under old cranes").split()
+ARGS = ["--context", "384", "--docs", "2", "--tasks", "A,B1",
+        "--policy", "full,no-context,streamingllm,keydiff",
+        "--budget", "0.25"]
+N_RECORDS = 2 * 2 * 4
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    r = random.Random(1)
+    path = tmp_path_factory.mktemp("eval") / "text.txt"
+    path.write_text(" ".join(
+        " ".join(r.choice(WORDS) for _ in range(9)).capitalize() + "."
+        for _ in range(400)))
+    return path
+
+
+def command(ebb, model, text, out):
+    return [ebb, "eval", "--model", model, "--text", text, "--json", out,
+            *ARGS]
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(ebb, small_model, text, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole") / "out.json"
+    r = subprocess.run(command(ebb, small_model, text, out),
+                       capture_output=True, text=True, timeout=300)
+    assert r.returncode == 0, r.stderr
+    return out, r
+
+
+def test_rows_and_table(whole):
+    out, r = whole
+    cells = {(x["task"], x["policy"], x["budget"], x["metric"]): x
+             for x in rows(out)}
+    for task in ("A", "B1", "all"):
+        full = cells[task, "full", 1, "kl"]
+        none = cells[task, "no-context", 0, "kl"]
+        kept = [cells[task, p, 0.25, "kl"] for p in ("streamingllm",
+                                                     "keydiff")]
+        assert full["mean"] == 0 and none["mean"] > 0
+        assert all(x["mean"] > 0 for x in kept)
+        assert kept[0]["bytes"] == kept[1]["bytes"]
+        assert kept[0]["bytes"] == pytest.approx(full["bytes"] / 4, rel=0.01)
+        for x in (full, none, *kept):
+            assert x["lo"] <= x["mean"] <= x["hi"]
+            assert x["n"] == (4 if task == "all" else 2)
+            assert x["mode"] == "agnostic" and x["context"] == 384
+    # One policy's best rival is the other: their differences mirror.
+    a = cells["A", "keydiff", 0.25, "kl_minus_best"]
+    b = cells["A", "streamingllm", 0.25, "kl_minus_best"]
+    assert a["mean"] == -b["mean"] and a["against"] == "streamingllm"
+    # A passkey in plain words is what even a small model finds.
+    assert cells["B1", "full", 1, "nll"]["mean"] < \
+        cells["B1", "no-context", 0, "nll"]["mean"]
+    assert "streamingllm" in r.stdout and "KiB" in r.stdout
+    assert "left" in r.stderr
+
+
+def test_a_killed_run_goes_on(whole, ebb, small_model, text, tmp_path):
+    out = tmp_path / "out.json"
+    part = tmp_path / "out.json.part"
+    p = subprocess.Popen(command(ebb, small_model, text, out),
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 120
+    while time.monotonic() < end and (
+            not part.exists() or part.read_text().count("\n") < 5):
+        time.sleep(0.02)
+    p.send_signal(signal.SIGKILL)
+    p.wait()
+    done = part.read_text().count("\n")
+    assert 5 <= done < N_RECORDS and not out.exists()
+    with open(part, "a") as f:  # a line that was being written
+        f.write('{"key":"')
+    r = subprocess.run(command(ebb, small_model, text, out),
+                       capture_output=True, text=True, timeout=300)
+    assert r.returncode == 0, r.stderr
+    assert part.read_text().count("\n") == N_RECORDS
+    assert out.read_text() == whole[0].read_text()
+
+
+@pytest.mark.parametrize("args, words", [
+    ([], ["--model"]),
+    (["--model", "m", "--policy", "keydif"], ["keydif", "keydiff"]),
+    (["--model", "m", "--policy", "dbtrimkv"], ["dbtrimkv", "gates"]),
+    (["--model", "m", "--tasks", "B9"], ["B9", "B"]),
+    (["--model", "m", "--budget", "2"], ["--budget", "2"]),
+    (["--model", "m", "--budget", "nan"], ["--budget", "nan"]),
+    (["--model", "m", "--against", "snapkv"], ["snapkv"]),
+    (["--model", "m", "--context", "10"], ["--context", "320"])])
+def test_wrong_usage(ebb, args, words):
+    r = subprocess.run([ebb, "eval", *args], capture_output=True, text=True,
+                       timeout=60)
+    assert r.returncode == 2 and not r.stdout
+    for word in words:
+        assert word in r.stderr
+
+
+def test_help_and_faults(ebb, small_model, tmp_path):
+    for args in (["eval", "--help"], ["help", "eval"]):
+        r = subprocess.run([ebb, *args], capture_output=True, text=True,
+                           timeout=60)
+        assert r.returncode == 0 and "--budget" in r.stdout
+    short = tmp_path / "short.txt"
+    short.write_text("Too short. " * 20)
+    r = subprocess.run([ebb, "eval", "--model", small_model, "--text", short],
+                       capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and "documents" in r.stderr

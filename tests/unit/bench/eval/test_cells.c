@@ -1,0 +1,303 @@
+/* The table: means, differences document by document, and the file of rows.
+ * Figures are made up so that the right answers can be seen. */
+#include "tests/unit/bench/eval/rig.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "bench/eval/cells.h"
+
+enum { DOCS = 6, CHOICES = 5 };
+
+struct setup {
+    struct records *r;
+    enum task task[2];
+    struct choice choice[CHOICES];
+    struct cells_input in;
+};
+
+/* kl of document d: full 0, random 1 + d, keydiff 1 + d - 0.5, knorm 5; at
+ * another budget random is 0.1. em: full 1 for all but the first n_wrong. */
+static double figure(const char *policy, double budget, enum metric m,
+                     uint32_t d, uint32_t n_wrong)
+{
+    bool is_full = strcmp(policy, "full") == 0;
+    if (m == METRIC_EM)
+        return is_full ? d >= n_wrong : d % 2;
+    if (m != METRIC_KL)
+        return 0.5;
+    return is_full                          ? 0
+           : budget == 0.5                  ? 0.1
+           : strcmp(policy, "random") == 0  ? 1 + d
+           : strcmp(policy, "keydiff") == 0 ? 1 + d - 0.5
+                                            : 5;
+}
+
+static void setup_init(struct setup *s, uint32_t n_wrong)
+{
+    static const char *const names[] = {"full", "random", "keydiff", "knorm",
+                                        "random"};
+    static const double budgets[] = {1, 0.25, 0.25, 0.25, 0.5};
+    struct errmsg m = {""};
+    memset(s, 0, sizeof(*s));
+    assert_int_equal(records_open(&s->r, NULL, "k", &m), OK);
+    s->task[0] = TASK_A;
+    s->task[1] = TASK_B2;
+    for (int c = 0; c < CHOICES; c++) {
+        s->choice[c] = rig_choice(names[c], budgets[c]);
+        for (int t = 0; t < 2; t++)
+            for (uint32_t d = 0; d < DOCS; d++) {
+                struct record r = {
+                    .task = s->task[t], .doc = d, .budget = budgets[c]};
+                memcpy(r.policy, names[c], strlen(names[c]) + 1);
+                for (int i = 0; i < METRIC_COUNT; i++)
+                    r.figures.metric[i] = figure(names[c], budgets[c],
+                                                 (enum metric)i, d, n_wrong);
+                r.figures.bytes = 1000 * budgets[c];
+                assert_int_equal(records_add(s->r, &r, &m), OK);
+            }
+    }
+    s->in = (struct cells_input){.records = s->r,
+                                 .task = s->task,
+                                 .n_tasks = 2,
+                                 .choice = s->choice,
+                                 .n_choices = CHOICES,
+                                 .n_docs = DOCS,
+                                 .against = "random",
+                                 .seed = 1,
+                                 .model = "tiny \"q\"",
+                                 .gates = "none",
+                                 .split = "dev",
+                                 .context = 1024};
+}
+
+static struct cells compute(const struct setup *s)
+{
+    struct cells c = {.n = 0};
+    struct errmsg m = {""};
+    if (cells_compute(&c, &s->in, &m) != OK)
+        fail_msg("%s", m.text);
+    return c;
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) < 1e-12;
+}
+
+static void means_are_over_documents(void **state)
+{
+    (void)state;
+    struct setup s;
+    setup_init(&s, 0);
+    struct cells c = compute(&s);
+    const struct cells_row *row = cells_find(&c, "A", &s.choice[1], "kl");
+    assert_true(near(row->value.mean, 3.5) && row->n == DOCS);
+    assert_true(row->value.lo < 3.5 && row->value.hi > 3.5);
+    assert_true(near(row->bytes, 250));
+    assert_null(row->against);
+    row = cells_find(&c, "all", &s.choice[1], "kl");
+    assert_true(near(row->value.mean, 3.5) && row->n == 2 * DOCS);
+    /* A has no answers: exact match is over the other task's documents. */
+    assert_null(cells_find(&c, "A", &s.choice[1], "em"));
+    assert_int_equal(cells_find(&c, "all", &s.choice[1], "em")->n, DOCS);
+    cells_fini(&c);
+    records_close(s.r);
+}
+
+/* Both vary by five from document to document, their difference not at all:
+ * pairing leaves an interval without width. */
+static void differences_are_paired(void **state)
+{
+    (void)state;
+    struct setup s;
+    setup_init(&s, 0);
+    struct cells c = compute(&s);
+    const struct cells_row *row =
+        cells_find(&c, "A", &s.choice[2], "kl_minus_random");
+    assert_true(near(row->value.mean, -0.5) && near(row->value.lo, -0.5) &&
+                near(row->value.hi, -0.5));
+    assert_string_equal(row->against, "random");
+    /* full is compared with no budget of random, and random not with itself. */
+    assert_null(cells_find(&c, "A", &s.choice[0], "kl_minus_random"));
+    assert_null(cells_find(&c, "A", &s.choice[1], "kl_minus_random"));
+    cells_fini(&c);
+    records_close(s.r);
+}
+
+static void the_best_other_has_the_same_budget(void **state)
+{
+    (void)state;
+    struct setup s;
+    setup_init(&s, 0);
+    struct cells c = compute(&s);
+    /* The means at 0.25: random 3.5, keydiff 3, knorm 5. */
+    const struct cells_row *row =
+        cells_find(&c, "B2", &s.choice[2], "kl_minus_best");
+    assert_string_equal(row->against, "random");
+    assert_true(near(row->value.mean, -0.5));
+    row = cells_find(&c, "B2", &s.choice[3], "kl_minus_best");
+    assert_string_equal(row->against, "keydiff");
+    assert_true(near(row->value.mean, 2));
+    /* Alone at its budget; and full is no policy. */
+    assert_null(cells_find(&c, "B2", &s.choice[4], "kl_minus_best"));
+    assert_null(cells_find(&c, "B2", &s.choice[0], "kl_minus_best"));
+    cells_fini(&c);
+    records_close(s.r);
+}
+
+static void a_weak_model_is_told(void **state)
+{
+    (void)state;
+    for (uint32_t n_wrong = 2; n_wrong <= 3; n_wrong++) { /* .67 and .5 */
+        struct setup s;
+        setup_init(&s, n_wrong);
+        struct cells c = compute(&s);
+        for (size_t i = 0; i < c.n; i++) {
+            bool is_em = strncmp(c.row[i].metric, "em", 2) == 0;
+            assert_int_equal(c.row[i].is_weak, is_em && n_wrong == 3);
+        }
+        cells_fini(&c);
+        records_close(s.r);
+    }
+}
+
+/* The lines of a file as objects; *n is how many. */
+static size_t read_rows(const char *path, cJSON **row, size_t most)
+{
+    struct buf b = {0};
+    struct errmsg m = {""};
+    size_t n = 0;
+    assert_int_equal(file_read_all(&b, path, 1 << 24, &m), OK);
+    for (size_t at = 0; at < b.len; at += strcspn(b.data + at, "\n") + 1) {
+        assert_true(n < most);
+        size_t len = strcspn(b.data + at, "\n");
+        if (json_parse(&row[n++], b.data + at, len, &m) != OK)
+            fail_msg("%s", m.text);
+    }
+    buf_fini(&b);
+    return n;
+}
+
+static bool is_text(const cJSON *row, const char *key, const char *want)
+{
+    const char *s = cJSON_GetStringValue(json_get(row, key));
+    return s != NULL && strcmp(s, want) == 0;
+}
+
+static double number(const cJSON *row, const char *key)
+{
+    assert_true(cJSON_IsNumber(json_get(row, key)));
+    return json_get(row, key)->valuedouble;
+}
+
+static void check_row(const cJSON *row, const struct cells_row *want)
+{
+    assert_true(is_text(row, "model", "tiny \"q\""));
+    assert_true(is_text(row, "mode", "agnostic"));
+    assert_true(is_text(row, "task", want->task));
+    assert_true(is_text(row, "policy", want->choice->name));
+    assert_true(is_text(row, "metric", want->metric));
+    assert_true(number(row, "context") == 1024);
+    assert_true(number(row, "budget") == want->choice->budget);
+    assert_true(number(row, "mean") == want->value.mean);
+    assert_true(number(row, "lo") == want->value.lo);
+    assert_true(number(row, "hi") == want->value.hi);
+    assert_true(number(row, "n") == want->n);
+    assert_true(number(row, "bytes") == want->bytes);
+    assert_true(is_text(row, "note", "model too weak") == want->is_weak);
+}
+
+/* Saved twice: nothing is there twice. Rows of other cells stay. */
+static void rows_are_lines_of_json(void **state)
+{
+    (void)state;
+    enum { ROWS_MAX = 1000 };
+    struct setup s;
+    struct errmsg m = {""};
+    char dir[] = "/tmp/ebb-cells-XXXXXX", path[64];
+    cJSON *row[ROWS_MAX];
+    setup_init(&s, 3);
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/out.json", dir);
+    struct cells c = compute(&s);
+    assert_int_equal(cells_check_file(path, &m), OK);
+    for (int times = 0; times < 2; times++) {
+        assert_int_equal(cells_save(&c, path, &m), OK);
+        assert_int_equal(read_rows(path, row, ROWS_MAX), c.n);
+        for (size_t i = 0; i < c.n; i++) {
+            check_row(row[i], &c.row[i]);
+            cJSON_Delete(row[i]);
+        }
+    }
+    struct setup other = s;
+    other.in.context = 2048;
+    struct cells more = compute(&other);
+    assert_int_equal(cells_save(&more, path, &m), OK);
+    size_t n = read_rows(path, row, ROWS_MAX);
+    assert_int_equal(n, 2 * c.n);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(number(row[i], "context"), i < c.n ? 1024 : 2048);
+        cJSON_Delete(row[i]);
+    }
+    unlink(path);
+    rmdir(dir);
+    cells_fini(&c);
+    cells_fini(&more);
+    records_close(s.r);
+}
+
+static void a_file_of_something_else_is_told(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/ebb-cells-XXXXXX", path[64];
+    struct errmsg m = {""};
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/out.json", dir);
+    assert_int_equal(file_replace(path, "{}\n[2]\n", 7, &m), OK);
+    assert_int_equal(cells_check_file(path, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "line 2"));
+    unlink(path);
+    rmdir(dir);
+}
+
+static void the_table_names_every_cell(void **state)
+{
+    (void)state;
+    struct setup s;
+    char *text = NULL;
+    size_t n = 0;
+    setup_init(&s, 3);
+    struct cells c = compute(&s);
+    FILE *to = open_memstream(&text, &n);
+    assert_non_null(to);
+    cells_print(&c, to);
+    fclose(to);
+    assert_non_null(strstr(text, "model too weak"));
+    const char *line = strstr(text, "keydiff");
+    assert_non_null(line);
+    /* Better than the best other in kl, as good in nll. */
+    assert_non_null(strstr(line, "3.000 ["));
+    assert_true(strstr(line, "]*") < strstr(line, "\n"));
+    const char *knorm = strstr(text, "knorm");
+    assert_true(strstr(knorm, "]*") > strstr(knorm, "\n"));
+    free(text);
+    cells_fini(&c);
+    records_close(s.r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(means_are_over_documents),
+        cmocka_unit_test(differences_are_paired),
+        cmocka_unit_test(the_best_other_has_the_same_budget),
+        cmocka_unit_test(a_weak_model_is_told),
+        cmocka_unit_test(rows_are_lines_of_json),
+        cmocka_unit_test(a_file_of_something_else_is_told),
+        cmocka_unit_test(the_table_names_every_cell)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,102 @@
+/* Bootstrap intervals against cases that can be worked out. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "bench/eval/interval.h"
+
+static struct interval of(const double *x, size_t n, uint64_t seed)
+{
+    struct interval i;
+    assert_int_equal(interval_of(&i, x, n, seed), OK);
+    return i;
+}
+
+static void one_document_has_no_width(void **state)
+{
+    (void)state;
+    const double x[] = {0.25};
+    struct interval i = of(x, 1, 1);
+    assert_true(i.mean == 0.25 && i.lo == 0.25 && i.hi == 0.25);
+}
+
+static void equal_documents_have_no_width(void **state)
+{
+    (void)state;
+    const double x[] = {-2, -2, -2, -2, -2};
+    struct interval i = of(x, 5, 1);
+    assert_true(i.mean == -2 && i.lo == -2 && i.hi == -2);
+}
+
+/* Drawn means are 0, 1/2 and 1 with odds 1/4, 1/2 and 1/4: both ends of the
+ * middle 95% are in the outer quarters. */
+static void two_documents(void **state)
+{
+    (void)state;
+    const double x[] = {0, 1};
+    struct interval i = of(x, 2, 7);
+    assert_true(i.mean == 0.5 && i.lo == 0 && i.hi == 1);
+}
+
+/* The number of ones in four draws is binomial(4, 1/4): 0 has odds 0.316, 3 or
+ * more 0.051, 4 has 0.004. The upper end, above which 2.5% lie, is 3 of 4. */
+static void one_of_four(void **state)
+{
+    (void)state;
+    const double x[] = {0, 0, 1, 0};
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        struct interval i = of(x, 4, seed);
+        assert_true(i.mean == 0.25 && i.lo == 0 && i.hi == 0.75);
+    }
+}
+
+/* For many documents the interval is that of the normal law: the mean and 1.96
+ * standard errors to both sides. */
+static void many_documents(void **state)
+{
+    (void)state;
+    enum { N = 400 };
+    double x[N], sum = 0, squares = 0;
+    struct rng r;
+    rng_seed(&r, 11);
+    for (int i = 0; i < N; i++) {
+        x[i] = 3 + rng_double(&r) + rng_double(&r) - rng_double(&r);
+        sum += x[i];
+        squares += x[i] * x[i];
+    }
+    double mean = sum / N, error = sqrt((squares / N - mean * mean) / N);
+    struct interval i = of(x, N, 1);
+    assert_true(fabs(i.mean - mean) < 1e-12);
+    assert_true(fabs(i.lo - (mean - 1.96 * error)) < 0.12 * error);
+    assert_true(fabs(i.hi - (mean + 1.96 * error)) < 0.12 * error);
+}
+
+static void the_seed_decides(void **state)
+{
+    (void)state;
+    double x[30];
+    struct rng r;
+    rng_seed(&r, 2);
+    for (int i = 0; i < 30; i++)
+        x[i] = rng_double(&r);
+    struct interval a = of(x, 30, 5), b = of(x, 30, 5), c = of(x, 30, 6);
+    assert_true(a.lo == b.lo && a.hi == b.hi);
+    assert_true(a.lo != c.lo || a.hi != c.hi);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_document_has_no_width),
+        cmocka_unit_test(equal_documents_have_no_width),
+        cmocka_unit_test(two_documents),
+        cmocka_unit_test(one_of_four),
+        cmocka_unit_test(many_documents),
+        cmocka_unit_test(the_seed_decides)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

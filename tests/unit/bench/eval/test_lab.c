@@ -1,0 +1,222 @@
+/* Compressed caches: every policy keeps the same number of entries, nothing
+ * taken out changes nothing, and the document stays as it was for the next
+ * policy. */
+#include "tests/unit/bench/eval/rig.h"
+
+#include "bench/eval/fork.h"
+
+static const char *const policies[] = {"random", "streamingllm", "keydiff",
+                                       "knorm",  "dbtrimkv",     "trimkv"};
+enum { POLICIES = sizeof(policies) / sizeof(policies[0]) };
+
+struct setup {
+    struct rig r;
+    struct lab *l;
+    struct document d;
+    struct figures full;
+};
+
+static void setup_init(struct setup *x, enum lab_mode mode, enum task task,
+                       int n_threads)
+{
+    struct errmsg m = {""};
+    rig_open(&x->r, n_threads);
+    x->r.lab.mode = mode;
+    if (lab_new(&x->l, &x->r.lab, &m) != OK)
+        fail_msg("%s", m.text);
+    x->d = rig_document(&x->r, task, 0);
+    if (lab_open(x->l, &x->d, &x->full, &m) != OK)
+        fail_msg("%s", m.text);
+}
+
+static void setup_fini(struct setup *x)
+{
+    lab_free(x->l);
+    document_fini(&x->d);
+    rig_close(&x->r);
+}
+
+static struct figures ask(struct setup *x, const char *policy, double budget)
+{
+    struct choice c = rig_choice(policy, budget);
+    struct errmsg m = {""};
+    struct figures f;
+    if (lab_ask(x->l, &c, &f, &m) != OK)
+        fail_msg("%s", m.text);
+    return f;
+}
+
+static uint32_t n_lists(const struct setup *x)
+{
+    const struct model_info *i = model_info(x->r.model);
+    return i->n_layers * i->n_kv_heads;
+}
+
+static bool same_metrics(const struct figures *a, const struct figures *b)
+{
+    return memcmp(a->metric, b->metric, sizeof(a->metric)) == 0;
+}
+
+static void equal_budgets_are_equal_entries(void **state)
+{
+    (void)state;
+    struct setup x;
+    static const double budgets[] = {0.0625, 0.125, 0.25, 0.5, 1};
+    setup_init(&x, LAB_AGNOSTIC, TASK_B2, 2);
+    assert_true(x.full.n_entries == (double)(n_lists(&x) * x.d.prompt.n));
+    for (int b = 0; b < 5; b++) {
+        double each = floor(budgets[b] * (double)x.d.prompt.n + 0.5);
+        for (int p = 0; p < POLICIES; p++) {
+            struct figures f = ask(&x, policies[p], budgets[b]);
+            assert_true(f.n_entries == each * n_lists(&x));
+            /* Key, value, bias and metadata of an entry are 16 bytes and two
+             * times head_dim 16-bit numbers, and the pool's bookkeeping. */
+            uint32_t entry = 4 * model_info(x.r.model)->head_dim + 16;
+            assert_true(f.bytes >= f.n_entries * entry &&
+                        f.bytes < f.n_entries * (entry + 2));
+        }
+    }
+    setup_fini(&x);
+}
+
+/* A budget of everything takes nothing out: the copy answers as the original,
+ * bit for bit. */
+static void nothing_taken_out_changes_nothing(void **state)
+{
+    (void)state;
+    for (int mode = LAB_AGNOSTIC; mode <= LAB_AWARE; mode++) {
+        struct setup x;
+        setup_init(&x, (enum lab_mode)mode, TASK_B2, 1);
+        for (int p = 0; p < POLICIES; p++) {
+            struct figures f = ask(&x, policies[p], 1);
+            for (int i = 0; i < METRIC_COUNT; i++)
+                if (i != METRIC_KL)
+                    assert_true(f.metric[i] == x.full.metric[i]);
+            /* 1e-6: p is kept in 32 bits. */
+            assert_true(fabs(f.metric[METRIC_KL]) < 1e-6);
+            assert_true(f.metric[METRIC_AGREE] > 1 - 1e-9);
+        }
+        setup_fini(&x);
+    }
+}
+
+/* The order of questions to the lab does not matter, nor do threads: the full
+ * cache is still there. */
+static void a_document_stays_as_it_was(void **state)
+{
+    (void)state;
+    struct setup x, y;
+    setup_init(&x, LAB_AGNOSTIC, TASK_F, 1);
+    setup_init(&y, LAB_AGNOSTIC, TASK_F, 3);
+    for (int p = 0; p < POLICIES; p++) {
+        struct figures a = ask(&x, policies[p], 0.25);
+        struct figures b = ask(&y, policies[POLICIES - 1 - p], 0.25);
+        struct figures c = ask(&x, policies[POLICIES - 1 - p], 0.25);
+        struct figures d = ask(&x, policies[p], 0.25);
+        assert_true(same_metrics(&b, &c) && same_metrics(&a, &d));
+        assert_true(a.metric[METRIC_KL] > 1e-6);
+    }
+    struct figures full = ask(&x, "full", 1);
+    assert_true(full.metric[METRIC_NLL] == x.full.metric[METRIC_NLL]);
+    setup_fini(&x);
+    setup_fini(&y);
+}
+
+/* Sink and recent are the ends of the prompt: what "no-context" lacks and
+ * "streamingllm" with all but the middle has. In aware mode the question is
+ * part of the prompt, so a budget counts it. */
+static void the_question_is_part_of_an_aware_prompt(void **state)
+{
+    (void)state;
+    struct setup x, y;
+    setup_init(&x, LAB_AGNOSTIC, TASK_B2, 2);
+    setup_init(&y, LAB_AWARE, TASK_B2, 2);
+    double given = 0;
+    for (uint32_t i = 0; i < y.d.n_probes; i++)
+        given += (y.d.probe[i].first - 1) / (double)y.d.n_probes;
+    double diff = y.full.n_entries - x.full.n_entries;
+    assert_true(fabs(diff - given * n_lists(&x)) < 1e-6);
+    /* With the full cache it makes no difference when the question came. */
+    assert_true(fabs(x.full.metric[METRIC_NLL] - y.full.metric[METRIC_NLL]) <
+                1e-12);
+    struct figures a = ask(&x, "no-context", 0), b = ask(&y, "no-context", 0);
+    assert_true(same_metrics(&a, &b) && a.n_entries == n_lists(&x));
+    assert_true(a.metric[METRIC_NLL] != x.full.metric[METRIC_NLL]);
+    setup_fini(&x);
+    setup_fini(&y);
+}
+
+/* What "streamingllm" leaves, put together by hand: first and last entries. */
+static void kept_entries_are_sinks_and_the_newest(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct kv_layout l;
+    struct pool *pool = NULL;
+    struct scoring *s = NULL;
+    struct chooser *c = NULL;
+    struct table *t = NULL, *copy = NULL;
+    struct errmsg m = {""};
+    rig_open(&r, 1);
+    const struct model_info *i = model_info(r.model);
+    struct document d = rig_document(&r, TASK_A, 0);
+    kv_layout_init(&l, KV_F16, i->head_dim);
+    assert_int_equal(pool_new(&pool, &l, 64 << 20, &m), OK);
+    assert_int_equal(scoring_new(&s, r.model, r.workers, 1, &m), OK);
+    struct chooser_size size = {pool,       r.workers,     i->n_layers,
+                                i->n_heads, i->n_kv_heads, i->head_dim,
+                                RIG_TOKENS};
+    assert_int_equal(chooser_new(&c, &size, &m), OK);
+    assert_int_equal(
+        table_new(&t, pool, i->n_layers, i->n_kv_heads, RIG_TOKENS), OK);
+    assert_int_equal(scoring_feed(s, t, d.prompt.id, RIG_TOKENS, 0), OK);
+    assert_int_equal(fork_deep(&copy, t, RIG_TOKENS), OK);
+    struct choice how = rig_choice("streamingllm", 0.1);
+    assert_int_equal(chooser_apply(c, &how, copy, RIG_TOKENS, &m), OK);
+    for (uint32_t k = 0; k < i->n_layers * i->n_kv_heads; k++) {
+        uint8_t seen[RIG_TOKENS] = {0};
+        assert_int_equal(t->list[k].len, RIG_TOKENS);
+        assert_int_equal(copy->list[k].len, 80);
+        for (uint32_t e = 0; e < 80; e++)
+            seen[pool_meta(pool, copy->list[k].unit[e / KV_UNIT])
+                     ->pos[e % KV_UNIT]] = 1;
+        for (uint32_t p = 0; p < RIG_TOKENS; p++)
+            assert_int_equal(seen[p], p < 4 || p >= RIG_TOKENS - 76);
+    }
+    table_free(copy);
+    table_free(t);
+    chooser_free(c);
+    scoring_free(s);
+    pool_free(pool);
+    document_fini(&d);
+    rig_close(&r);
+}
+
+static void names_are_checked(void **state)
+{
+    (void)state;
+    struct choice c;
+    struct errmsg m = {""};
+    assert_int_equal(choice_find(&c, "keydif", POLICY_KEYS, &m), ERR_NOTFOUND);
+    assert_non_null(strstr(m.text, "keydiff"));
+    assert_int_equal(choice_find(&c, "dbtrimkv", POLICY_KEYS, &m),
+                     ERR_UNSUPPORTED);
+    assert_non_null(strstr(m.text, "gates"));
+    assert_int_equal(choice_find(&c, "full", 0, &m), OK);
+    assert_int_equal(c.kind, CHOICE_FULL);
+    assert_int_equal(choice_entries(0.25, 1024), 256);
+    assert_int_equal(choice_entries(1, 1000), 1000);
+    assert_int_equal(choice_entries(0.0001, 100), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_budgets_are_equal_entries),
+        cmocka_unit_test(nothing_taken_out_changes_nothing),
+        cmocka_unit_test(a_document_stays_as_it_was),
+        cmocka_unit_test(the_question_is_part_of_an_aware_prompt),
+        cmocka_unit_test(kept_entries_are_sinks_and_the_newest),
+        cmocka_unit_test(names_are_checked)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
