@@ -61,10 +61,26 @@ static enum err reserve_prompt(struct engine *e, struct gen *g,
     return OK;
 }
 
-static enum err start_session(struct engine *e, struct gen *g,
-                              const struct session_match *match)
+/* Reserves the units that sharing takes. What cannot be had is not shared. */
+static uint32_t reserve_fork(struct engine *e, struct session_match *match)
 {
-    struct session *s = NULL;
+    for (;;) {
+        uint64_t n = session_fork_units(match->from, match->n_tokens);
+        if (n <= engine_free_units(e) &&
+            pool_reserve(e->pool, (uint32_t)n) == OK)
+            return (uint32_t)n;
+        if (engine_forget_some(e, n))
+            continue;
+        *match = (struct session_match){0};
+        return 0;
+    }
+}
+
+static enum err new_session(struct engine *e, struct gen *g,
+                            struct session_match *match, struct session **out)
+{
+    engine_bound_sessions(e, match->from);
+    uint32_t n_units = reserve_fork(e, match);
     const struct session_start start = {
         .from = match->from,
         .n_shared = match->n_tokens,
@@ -76,8 +92,17 @@ static enum err start_session(struct engine *e, struct gen *g,
         .n_pins = g->request.n_pins,
         .guarantee = g->guarantee,
     };
-    engine_bound_sessions(e, match->from);
-    enum err rc = session_new(&e->sessions, &s, &start);
+    enum err rc = session_new(&e->sessions, out, &start);
+    if (rc != OK)
+        pool_unreserve(e->pool, n_units);
+    return rc;
+}
+
+static enum err start_session(struct engine *e, struct gen *g,
+                              struct session_match *match)
+{
+    struct session *s = NULL;
+    enum err rc = new_session(e, g, match, &s);
     if (rc != OK)
         return rc;
     /* First of all the history that it continues: its tail need not be copied
@@ -152,8 +177,10 @@ static enum queue_verdict try_start(void *user, struct queue_node *node)
     if (!may_have_room(e, g))
         return QUEUE_NO_ROOM;
 
-    struct session_match match =
-        sessions_match(&e->sessions, g->request.tokens, g->request.n_tokens);
+    const struct session_wish wish = {.token = g->request.tokens,
+                                      .n = g->request.n_tokens,
+                                      .rules = &g->request.forget};
+    struct session_match match = sessions_match(&e->sessions, &wish);
     if (match.ahead && match.n_ahead - match.n_tokens >= ENGINE_HOLD_LEAST) {
         e->look = true;
         return QUEUE_HELD;

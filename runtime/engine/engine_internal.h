@@ -150,6 +150,8 @@ uint64_t engine_free_units(const struct engine *e);
 /* Makes some room on the way to `need` free units, `spare` (or NULL) being the
  * last to be dropped. False: there is nothing left to gain. */
 bool engine_gain(struct engine *e, uint64_t need, const struct session *spare);
+/* The part of it that drops nothing: one pass. */
+bool engine_forget_some(struct engine *e, uint64_t need);
 /* Works on a pass in slices before the room is needed, where a whole one
  * would be felt. */
 void engine_gain_ahead(struct engine *e, uint64_t need);

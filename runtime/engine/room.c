@@ -70,7 +70,7 @@ static void begin(struct engine *e, uint64_t need, bool squeeze)
     e->evict_us = clock_us() - start;
 }
 
-static bool forget_some(struct engine *e, uint64_t need)
+bool engine_forget_some(struct engine *e, uint64_t need)
 {
     uint64_t gone = 0;
     if (!somebody_forgets(e))
@@ -138,7 +138,7 @@ static bool withdraw(struct engine *e)
 
 bool engine_gain(struct engine *e, uint64_t need, const struct session *spare)
 {
-    return drop_exact(e, spare) || forget_some(e, need) ||
+    return drop_exact(e, spare) || engine_forget_some(e, need) ||
            engine_drop_oldest(e, spare) || withdraw(e);
 }
 

@@ -424,7 +424,7 @@ static bool is_replaceable(const struct sessions *ss, const struct session *s)
 static void shrink_host_memory(struct sessions *ss, struct session *s)
 {
     struct table *t = NULL;
-    if (table_fork(&t, s->table, s->n_stored, s->n_stored) == OK) {
+    if (table_fork(&t, s->table, s->n_stored, table_max_len(s->table)) == OK) {
         table_free(s->table);
         s->table = t;
         ss->epoch++;

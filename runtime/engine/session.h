@@ -125,14 +125,21 @@ struct session_match {
 
 /* The longest sharable prefix of token[0..n), at most n - 1 tokens, since the
  * last one must be computed to have something to answer from. Of equally long
- * ones a session at rest is preferred, then the most recently used. Only
- * sessions that have lost nothing match. */
+ * ones that which retains more, then a session at rest, then the most recently
+ * used. A session that has lost entries matches only at rest and under equal
+ * rules; it can be rolled back to any position. */
+struct session_wish {
+    const int32_t *token;
+    uint32_t n;
+    const struct forget_rules *rules;
+};
 struct session_match sessions_match(const struct sessions *ss,
-                                    const int32_t *token, uint32_t n);
+                                    const struct session_wish *wish);
 
 /* A running session with the n prompt tokens as its known ones, of which the
  * first n_shared come from `from` (NULL when 0), and room for `cap` tokens.
- * Takes no units and reserves none; `guarantee`, for one that forgets, is
+ * What was lost of these stays lost. Takes session_fork_units() reserved units
+ * and reserves none; `guarantee`, for one that forgets, is
  * promised from now on, and so are the units that it shares with running
  * ones, which nobody can take from it or them. Pins are copied. ERR_NOMEM
  * changes nothing. */
@@ -148,6 +155,14 @@ struct session_start {
 };
 MUST_CHECK enum err session_new(struct sessions *ss, struct session **out,
                                 const struct session_start *start);
+
+/* Units that sharing the first n tokens takes: none of a session that has lost
+ * nothing. */
+static inline uint64_t session_fork_units(const struct session *from,
+                                          uint32_t n)
+{
+    return n > 0 ? table_fork_units(from->table, n) : 0;
+}
 
 /* Units that are still to be reserved for the session to have n tokens. */
 uint64_t session_missing(const struct session *s, uint32_t n);

@@ -308,6 +308,81 @@ static void a_pinned_text_stays(void **state)
     toy_tear_down(&b);
 }
 
+/* A chat over turns whose session is capped: only what is new is computed, and
+ * what it lost is still counted as cached. Edited, it is rolled back. */
+static void a_lossy_chat_goes_on_and_rolls_back(void **state)
+{
+    (void)state;
+    for (int policy = FORGET_DBTRIMKV; policy <= FORGET_STREAMINGLLM;
+         policy++) {
+        struct toy_bench b;
+        int32_t p[400];
+        struct forget_rules r = rules((enum forget_policy)policy);
+        r.session_tokens = 50;
+        toy_set_up(&b, 1024, forgetful);
+        toy_prompt(p, 400, 1);
+        uint32_t stored = 0;
+        for (uint32_t n = 100; n <= 400; n += 60) {
+            struct gen_status s = finish(ask(b.e, p, n, 0, r));
+            assert_int_equal(s.cached_tokens, stored);
+            assert_int_equal(s.logical_tokens, n);
+            assert_int_equal(s.retained_entries, 50 * TOY_LISTS);
+            stored = n;
+            struct engine_stats st;
+            engine_stats(b.e, &st);
+            assert_int_equal(st.sessions_at_rest, 1);
+            assert_int_equal(all_evicted(&st), s.evicted_entries);
+        }
+        /* 400 tokens are at rest; token 250 is another one. */
+        int32_t edited[300];
+        memcpy(edited, p, sizeof(edited));
+        edited[250] = (edited[250] + 1) % TOY_END;
+        const struct session *old = resting(b.e);
+        uint64_t below = table_n_entries_below(old->table, 250);
+        struct gen_status s = finish(ask(b.e, edited, 251, 0, r));
+        assert_int_equal(s.cached_tokens, 250);
+        assert_int_equal(s.retained_entries, below + TOY_LISTS);
+        /* The old history is as it was. */
+        s = finish(ask(b.e, p, 400, 0, r));
+        assert_int_equal(s.cached_tokens, 399);
+
+        /* Others' rules, and none at all, find nothing to share. */
+        struct forget_rules other = r;
+        other.session_tokens = 51;
+        s = finish(ask(b.e, p, 200, 0, other));
+        assert_int_equal(s.cached_tokens, 0);
+        toy_expect(toy_ask(b.e, p, 200, 20), p, 200, 20);
+        toy_tear_down(&b);
+    }
+}
+
+/* Of two that agree for equally long the one that retains more is used. */
+static void the_match_that_retains_more_wins(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    int32_t p[200], q[200];
+    struct forget_rules r = rules(FORGET_DBTRIMKV);
+    r.session_tokens = 60;
+    toy_set_up(&b, 2048, forgetful);
+    toy_prompt(p, 200, 1);
+    toy_prompt(q, 200, 2);
+    memcpy(q, p, 80 * sizeof(*p));
+    q[80] = (p[80] + 1) % TOY_END;
+    (void)finish(ask(b.e, q, 100, 0, r));
+    /* Goes on from the first 80 of these, and loses more of them. */
+    struct gen_status s = finish(ask(b.e, p, 200, 0, r));
+    assert_int_equal(s.cached_tokens, 80);
+    const struct session *last = resting(b.e), *first = last->prev;
+    uint64_t more = table_n_entries_below(first->table, 80);
+    assert_true(more > table_n_entries_below(last->table, 80));
+    q[80] = (p[80] + 2) % TOY_END;
+    s = finish(ask(b.e, q, 81, 0, r));
+    assert_int_equal(s.cached_tokens, 80);
+    assert_int_equal(s.retained_entries, more + TOY_LISTS);
+    toy_tear_down(&b);
+}
+
 /* Without admission a prompt is whole or waits, and is refused when it can
  * never be. */
 static void a_prompt_that_may_not_be_cut_waits_for_room(void **state)
@@ -388,8 +463,12 @@ static void place(struct engine *e, struct order *o, struct rng *r)
     memcpy(o->token, common, shared * sizeof(*common));
     q = toy_request(o->token, o->n, o->max_tokens);
     q.forget = rules((enum forget_policy)rng_below(r, 4));
-    q.forget.admission.ranking = (enum forget_ranking)rng_below(r, 2);
-    if (rng_below(r, 4) == 0)
+    /* Often equal rules, so that lossy beginnings are shared. */
+    if (rng_below(r, 2) == 0)
+        q.forget = rules(FORGET_DBTRIMKV);
+    else
+        q.forget.admission.ranking = (enum forget_ranking)rng_below(r, 2);
+    if (rng_below(r, 5) == 0)
         q.forget.session_tokens = (uint32_t)rng_below(r, 80);
     o->is_exact = q.forget.policy == FORGET_EXACT;
     if (o->is_exact)
@@ -521,6 +600,8 @@ int main(void)
         cmocka_unit_test(streamingllm_keeps_sinks_and_the_newest),
         cmocka_unit_test(a_prompt_is_cut_to_its_best),
         cmocka_unit_test(a_pinned_text_stays),
+        cmocka_unit_test(a_lossy_chat_goes_on_and_rolls_back),
+        cmocka_unit_test(the_match_that_retains_more_wins),
         cmocka_unit_test(a_prompt_that_may_not_be_cut_waits_for_room),
         cmocka_unit_test(exact_requests_are_served_beside_others),
         cmocka_unit_test(random_requests_all_finish_in_tiny_pools),

@@ -21,6 +21,15 @@ static void set_up(struct world *w, uint32_t units_per_list)
         sessions_init(&w->e.sessions, w->e.pool, TOY_LAYERS, TOY_HEADS), OK);
 }
 
+/* For an exact request. */
+static struct session_match match_of(const struct engine *e,
+                                     const int32_t *token, uint32_t n)
+{
+    static const struct forget_rules exact = {.policy = FORGET_EXACT};
+    const struct session_wish wish = {token, n, &exact};
+    return sessions_match(&e->sessions, &wish);
+}
+
 static void check(struct world *w)
 {
     toy_check_books(&w->toy, &w->e);
@@ -55,7 +64,7 @@ static struct session *start(struct world *w, const int32_t *token, uint32_t n,
                              uint32_t cap)
 {
     struct sessions *ss = &w->e.sessions;
-    struct session_match m = sessions_match(ss, token, n);
+    struct session_match m = match_of(&w->e, token, n);
     const struct session_start st = {.from = m.from,
                                      .n_shared = m.n_tokens,
                                      .token = token,
@@ -91,11 +100,11 @@ static void a_match_never_covers_the_last_token(void **state)
     toy_prompt(p, 64, 1);
     run_through(&w, p, 50);
     for (uint32_t n = 1; n <= 64; n++) {
-        struct session_match m = sessions_match(&w.e.sessions, p, n);
+        struct session_match m = match_of(&w.e, p, n);
         assert_int_equal(m.n_tokens, n - 1 < 50 ? n - 1 : 50);
         assert_null(m.ahead);
     }
-    assert_int_equal(sessions_match(&w.e.sessions, p, 0).n_tokens, 0);
+    assert_int_equal(match_of(&w.e, p, 0).n_tokens, 0);
     tear_down(&w);
 }
 
@@ -108,14 +117,14 @@ static void a_unit_that_is_still_filled_is_not_shared(void **state)
     toy_prompt(p, 200, 1);
     struct session *s = start(&w, p, 150, 180);
     session_append(&w.e.sessions, s, 40);
-    struct session_match m = sessions_match(&w.e.sessions, p, 150);
+    struct session_match m = match_of(&w.e, p, 150);
     assert_ptr_equal(m.from, s);
     assert_int_equal(m.n_tokens, 32);
     assert_ptr_equal(m.ahead, s);
     assert_int_equal(m.n_ahead, 149);
     /* At rest it shares all it has. */
     session_rest(&w.e.sessions, s);
-    m = sessions_match(&w.e.sessions, p, 150);
+    m = match_of(&w.e, p, 150);
     assert_int_equal(m.n_tokens, 40);
     assert_null(m.ahead);
     tear_down(&w);
@@ -157,12 +166,12 @@ static void the_least_recently_used_goes_first(void **state)
     run_through(&w, p[2], 32);        /* full */
     run_through(&w, p[0], 32);        /* used again */
     assert_int_equal(w.n_dropped, 1); /* room for its copied tail */
-    assert_int_equal(sessions_match(&w.e.sessions, p[1], 32).n_tokens, 0);
+    assert_int_equal(match_of(&w.e, p[1], 32).n_tokens, 0);
     run_through(&w, p[3], 32);
-    assert_int_equal(sessions_match(&w.e.sessions, p[2], 32).n_tokens, 31);
+    assert_int_equal(match_of(&w.e, p[2], 32).n_tokens, 31);
     run_through(&w, p[1], 32);
-    assert_int_equal(sessions_match(&w.e.sessions, p[2], 32).n_tokens, 0);
-    assert_int_equal(sessions_match(&w.e.sessions, p[3], 32).n_tokens, 31);
+    assert_int_equal(match_of(&w.e, p[2], 32).n_tokens, 0);
+    assert_int_equal(match_of(&w.e, p[3], 32).n_tokens, 31);
     tear_down(&w);
 }
 
@@ -248,7 +257,7 @@ static void random_lives_keep_the_books_right(void **state)
             toy_prompt(p, 200, rng_below(&r, 3));
             if (rng_below(&r, 2))
                 p[rng_below(&r, n)] = (int32_t)rng_below(&r, TOY_END);
-            assert_int_equal(sessions_match(&w.e.sessions, p, n).n_tokens,
+            assert_int_equal(match_of(&w.e, p, n).n_tokens,
                              longest(&w.e.sessions, p, n));
             *s = start(&w, p, n, n + (uint32_t)rng_below(&r, 50));
             n_started += *s != NULL;

@@ -125,8 +125,9 @@ static inline bool toy_is_entry(const struct table *tb, uint32_t i, uint32_t e,
 }
 
 /* Faults of a session: entries that are not its own or there twice, and
- * missing ones that are protected. */
-static inline int toy_check_session(const struct session *s,
+ * missing ones that are protected. What was shared, before position `from`,
+ * may have been lost before it was. */
+static inline int toy_check_session(const struct session *s, uint32_t from,
                                     const struct forget_options *o)
 {
     uint8_t *seen = calloc(s->n_stored + 1, 1);
@@ -145,13 +146,14 @@ static inline int toy_check_session(const struct session *s,
                 faults++;
         }
         for (uint32_t p = 0; p < s->n_stored; p++) {
-            bool must = p < o->n_sinks || p + o->n_recent >= s->n_stored;
+            bool must = p + o->n_recent >= s->n_stored;
             for (uint32_t k = 0; k < s->n_pins; k++)
                 must |=
                     (int32_t)p >= s->pin[k].from && (int32_t)p < s->pin[k].to;
-            faults += (must || !session_forgets(s)) && !seen[p];
+            must = p < o->n_sinks || (must && p >= from) || !session_forgets(s);
+            faults += must && !seen[p];
         }
-        faults += l->len < s->n_stored && l->len < o->min_head;
+        faults += from == 0 && l->len < s->n_stored && l->len < o->min_head;
     }
     faults += held + s->n_lost != (uint64_t)s->n_stored * TOY_LISTS;
     free(seen);
@@ -283,8 +285,14 @@ static inline void toy_check_books(struct toy *t, const struct engine *e)
 /* After a step: what every session holds is its own. */
 static inline void toy_check_entries(struct toy *t, const struct engine *e)
 {
-    for (const struct session *s = e->sessions.oldest; s; s = s->newer)
-        atomic_fetch_add(&t->n_faults, toy_check_session(s, &e->o.forget));
+    for (const struct session *s = e->sessions.oldest; s; s = s->newer) {
+        uint32_t from = s->n_stored;
+        for (uint32_t i = 0; i < e->n_running; i++)
+            if (e->running[i]->session == s)
+                from = e->running[i]->now.cached_tokens;
+        atomic_fetch_add(&t->n_faults,
+                         toy_check_session(s, from, &e->o.forget));
+    }
 }
 
 static inline void toy_step(void *self, const struct model_batch *b)
