@@ -169,7 +169,9 @@ static void lay_out(struct model *m, struct layout *l)
     s->task = cut(l, m->max_tasks, sizeof(*s->task));
     s->split = cut(l, m->max_splits, sizeof(*s->split));
     s->state = cut(l, m->max_states * group, f * m->state_floats);
-    uint64_t per_thread = attend_scratch_max(m);
+    s->turn = cut(l, MODEL_TURNS * (uint64_t)c->head_dim, sizeof(*s->turn));
+    uint64_t per_thread =
+        max_u64(attend_scratch_max(m), model_reposition_bytes(m->max_units));
     uint64_t n_threads = (uint64_t)workers_count(m->opt.workers);
     s->units_bytes = align_up(m->max_units * sizeof(uint8_t *), ALIGN_BYTES);
     s->thread_bytes = s->units_bytes + align_up(per_thread, ALIGN_BYTES);
@@ -189,6 +191,8 @@ static enum err make_rope_freq(struct model *m, struct errmsg *e)
             f /= (double)m->rope_factors[i];
         m->rope_freq[i] = f / c->rope_scale;
     }
+    for (int64_t i = 0; i < MODEL_TURNS; i++)
+        model_turn(m, i, m->s.turn + (size_t)i * c->head_dim);
     return OK;
 }
 

@@ -92,6 +92,17 @@ MUST_CHECK enum err model_set_gates(struct model *m, const struct gate *gate,
                                     struct errmsg *e);
 bool model_has_gates(const struct model *m);
 
+/* Moves the entries of a table together in RoPE position, so that a session
+ * can go on when its next position would reach the model's context: in each
+ * list the newest entry (by logical position) gets R - 1 and the older ones
+ * R - 2, R - 3 and so on, R being the longest list. Keys are turned in float32
+ * by the difference; values, biases, log_beta and logical positions stay. All
+ * units must be private to the table (asserted), and its lists no longer than
+ * max_context. Returns R: the RoPE position of the next token, for
+ * table_append() and struct model_run. Runs on the worker pool, between
+ * steps; the result is the same for any number of threads. */
+uint32_t model_reposition(struct model *m, struct table *t);
+
 /* Runs one step. The tables must belong to pools of model head_dim. Cannot
  * fail: all memory exists since load. */
 void model_step(struct model *m, const struct model_batch *batch);

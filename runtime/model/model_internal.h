@@ -8,6 +8,7 @@
  * attention.c  keys and values into pages, attention over ragged lists
  * ffn.c      the feed-forward half of a block
  * gates.c    the retention gates beside the blocks
+ * reposition.c  other RoPE positions for the keys of a table
  *
  * Names of dimensions: E n_embd, Q n_heads * head_dim, KV n_kv_heads *
  * head_dim, F n_ff, V n_vocab.
@@ -28,6 +29,9 @@
 const struct family *model_family(const char *arch);
 /* The names of all we know, "llama, qwen2"; for messages. */
 const char *model_family_names(void);
+
+/* Turns by fewer positions than this are kept ready. */
+enum { MODEL_TURNS = 64 };
 
 struct config {
     const struct family *family;
@@ -58,8 +62,11 @@ struct scratch {
     struct attend_task *task; /* [max_tasks] */
     struct split *split;      /* [max_splits] */
     float *state;             /* [max_states][group][state floats] */
+    /* [MODEL_TURNS][head_dim]: cos, then sin, of 0, 1, 2 ... positions. */
+    double *turn;
     /* [n_threads][thread_bytes]: the unit pointers of one list, and at
-     * units_bytes the scratch of the attention kernel. */
+     * units_bytes the scratch of the attention kernel. Between steps it is
+     * that of re-positioning, see reposition.c. */
     uint8_t *thread;
     uint64_t thread_bytes, units_bytes;
 };
@@ -127,6 +134,11 @@ MUST_CHECK enum err model_pack_weights(struct model *m, const struct gguf *g,
                                        struct errmsg *e);
 /* Lays out the scratch. */
 MUST_CHECK enum err model_make_scratch(struct model *m, struct errmsg *e);
+
+/* Bytes of scratch that a thread needs to re-position lists of max_units. */
+uint64_t model_reposition_bytes(uint32_t max_units);
+/* out: cos, then sin, of the angles of n positions. [head_dim] */
+void model_turn(const struct model *m, int64_t n, double *out);
 
 /* Calls fn for each matrix that a step multiplies with. */
 void model_each_weight(struct model *m, void (*fn)(struct weight *w, void *ctx),
