@@ -20,7 +20,8 @@ enum {
     /* A prompt is counted up to this many times the context, so that most
      * clients learn how much is too much; beyond it the count costs more than
      * it tells. */
-    COUNTED_CONTEXTS = 2
+    COUNTED_CONTEXTS = 2,
+    PIN_SHARE = 2 /* of the pool, one part may be pinned by a request */
 };
 
 /* Preparing. */
@@ -52,11 +53,10 @@ static enum err chat_prompt(struct job *job, const struct server_options *o,
         .kwargs = json_get_set(body, "chat_template_kwargs"),
         .add_generation_prompt = job->params.add_generation_prompt,
         .continue_final_message = job->params.continue_final_message,
+        .pin = job->params.pin,
+        .n_pin = job->params.n_pins,
     };
     enum err rc = chat_messages(&chat.messages, body, &job->error);
-    if (rc == OK && job->params.n_pins > 0)
-        rc = api_error_set(&job->error, 400, "unsupported_parameter", "kv.pin",
-                           "'kv.pin' is not supported by this server.");
     if (rc != OK)
         return rc;
     rc = prompt_from_chat(o->prompt, &chat, tokens, &m);
@@ -66,6 +66,55 @@ static enum err chat_prompt(struct job *job, const struct server_options *o,
     if (rc != OK && rc != ERR_BUDGET)
         api_error_from(&job->error, rc, &m);
     return rc;
+}
+
+/* Pinned tokens are room that nobody else can have: at most half of the pool,
+ * and less than the request's own cap. */
+static enum err check_pins(struct job *job, const struct gen_request *r,
+                           const struct server_options *o, uint64_t n_pinned)
+{
+    uint64_t limit = o->pool_tokens / PIN_SHARE;
+    if (n_pinned > limit)
+        return api_error_set(&job->error, 400, "pin_limit", "kv.pin",
+                             "%llu tokens are pinned; the limit is %llu, half "
+                             "of what the KV memory of this server holds.",
+                             (unsigned long long)n_pinned,
+                             (unsigned long long)limit);
+    uint32_t cap = r->forget.session_tokens;
+    uint64_t needs = n_pinned + o->forget.min_head;
+    if (cap > 0 && needs > cap)
+        return api_error_set(&job->error, 400, "pin_limit", "kv.pin",
+                             "%llu tokens are pinned, and %u more are kept in "
+                             "any case; the cap of this conversation is %u.",
+                             (unsigned long long)n_pinned, o->forget.min_head,
+                             cap);
+    return OK;
+}
+
+/* Hands the tokens of pinned roles over to the request. An exact one keeps
+ * everything anyway. */
+static enum err take_pins(struct job *job, struct gen_request *r,
+                          const struct server_options *o,
+                          const struct token_ranges *pinned)
+{
+    uint64_t n = 0;
+    if (pinned->n == 0 || r->forget.policy == FORGET_EXACT)
+        return OK;
+    for (size_t i = 0; i < pinned->n; i++)
+        n += pinned->v[i].to - pinned->v[i].from;
+    enum err rc = check_pins(job, r, o, n);
+    if (rc != OK)
+        return rc;
+    r->pin = calloc(pinned->n, sizeof(*r->pin));
+    if (!r->pin) {
+        api_error_from(&job->error, ERR_NOMEM, NULL);
+        return ERR_NOMEM;
+    }
+    for (size_t i = 0; i < pinned->n; i++)
+        r->pin[i] = (struct forget_span){(uint32_t)pinned->v[i].from,
+                                         (uint32_t)pinned->v[i].to};
+    r->n_pins = (uint32_t)pinned->n;
+    return OK;
 }
 
 /* Hands the prompt over to the engine. *gen is NULL after an error. */
@@ -102,13 +151,36 @@ static enum err read_params(struct job *job, struct gen_request *r,
                        &job->error);
 }
 
+/* The tokens of the prompt, whatever the route. */
+static enum err read_prompt(struct exchange *ex, struct job *job, cJSON *body,
+                            struct tokens *tokens)
+{
+    const struct server_options *o = &ex->server->o;
+    const char *param = job->answer.is_chat ? "messages" : "prompt";
+    enum err rc = job->answer.is_chat
+                      ? chat_prompt(job, o, body, tokens)
+                      : completions_prompt(tokens, body, o->prompt, o->n_vocab,
+                                           &job->error);
+    if (rc == ERR_BUDGET && job->error.status == 0) {
+        metrics_count_rejection(&ex->server->metrics, METRICS_REJECTED_CONTEXT);
+        rc = api_error_context(&job->error, param, (uint32_t)tokens->max + 1,
+                               true, o->max_context);
+    }
+    if (rc == OK && tokens->n == 0)
+        rc = api_error_set(&job->error, 400, "invalid_value", NULL,
+                           "The prompt has no tokens.");
+    return rc;
+}
+
 static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
                           struct gen_request *r)
 {
     const struct server_options *o = &ex->server->o;
+    struct token_ranges pinned = {0};
     struct tokens tokens = {
         .max = (size_t)o->max_context * COUNTED_CONTEXTS,
         .stop = &ex->left,
+        .marked = &pinned,
     };
     if (!cJSON_IsObject(body))
         return api_error_set(&job->error, 400, "invalid_type", NULL,
@@ -119,18 +191,10 @@ static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
     if (rc == OK)
         rc = read_params(job, r, body, o);
     if (rc == OK)
-        rc = job->answer.is_chat ? chat_prompt(job, o, body, &tokens)
-                                 : completions_prompt(&tokens, body, o->prompt,
-                                                      o->n_vocab, &job->error);
-    if (rc == ERR_BUDGET && job->error.status == 0) {
-        metrics_count_rejection(&ex->server->metrics, METRICS_REJECTED_CONTEXT);
-        rc = api_error_context(&job->error,
-                               job->answer.is_chat ? "messages" : "prompt",
-                               (uint32_t)tokens.max + 1, true, o->max_context);
-    }
-    if (rc == OK && tokens.n == 0)
-        rc = api_error_set(&job->error, 400, "invalid_value", NULL,
-                           "The prompt has no tokens.");
+        rc = read_prompt(ex, job, body, &tokens);
+    if (rc == OK)
+        rc = take_pins(job, r, o, &pinned);
+    token_ranges_fini(&pinned);
     if (rc != OK) {
         tokens_fini(&tokens);
         return rc;

@@ -100,8 +100,10 @@ static enum err encode(const struct prompt *p, const struct jinja_output *text,
         return ERR_NOMEM;
     for (size_t i = 0; i < text->n_segments; i++) {
         const struct jinja_segment *s = &text->segments[i];
-        seg[i] = (struct text_segment){text->text.data + s->offset, s->length,
-                                       s->is_template};
+        seg[i] = (struct text_segment){.s = text->text.data + s->offset,
+                                       .n = s->length,
+                                       .special = s->is_template,
+                                       .marked = s->is_marked};
     }
     /* No BOS but the template's own, as in transformers: most templates begin
      * with it, and a second one spoils the answers. */
@@ -121,6 +123,8 @@ enum err prompt_from_chat(const struct prompt *p,
         .kwargs = chat->kwargs,
         .add_generation_prompt = chat->add_generation_prompt,
         .continue_final_message = chat->continue_final_message,
+        .mark = chat->pin,
+        .n_mark = chat->n_pin,
         .now = clock_wall_s(),
     };
     if (!p->chat)

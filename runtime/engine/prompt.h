@@ -36,6 +36,8 @@ struct prompt_chat {
     const cJSON *kwargs;   /* an object of more variables, or NULL */
     bool add_generation_prompt;
     bool continue_final_message; /* the last message stays open */
+    const char *const *pin;      /* roles; n_pin 0: none */
+    size_t n_pin;
 };
 
 /* On OK the caller owns *out and ends it with prompt_free(). ERR_INVAL and
@@ -52,9 +54,10 @@ MUST_CHECK enum err prompt_from_gguf(struct prompt **out, const struct gguf *g,
                                      struct errmsg *m);
 void prompt_free(struct prompt *p); /* NULL is allowed */
 
-/* The tokens of a chat, appended to *out. ERR_INVAL: the template refuses
- * these messages, in its own words; ERR_UNSUPPORTED: the model has no
- * template. On error *out is as it was. */
+/* The tokens of a chat, appended to *out; those that hold what messages of the
+ * pinned roles say go into out->marked (which may be NULL). ERR_INVAL: the
+ * template refuses these messages, in its own words; ERR_UNSUPPORTED: the model
+ * has no template. On error *out is as it was. */
 MUST_CHECK enum err prompt_from_chat(const struct prompt *p,
                                      const struct prompt_chat *chat,
                                      struct tokens *out, struct errmsg *m);

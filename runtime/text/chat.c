@@ -259,10 +259,19 @@ static enum err add_tool_calls(cJSON *message, const cJSON *source,
 
 /* --- Messages --- */
 
+static bool is_to_mark(const struct chat_options *o, const cJSON *role)
+{
+    for (size_t i = 0; i < o->n_mark; i++)
+        if (cJSON_IsString(role) && strcmp(role->valuestring, o->mark[i]) == 0)
+            return true;
+    return false;
+}
+
 static enum err add_message(const struct chat_template *ct, cJSON *messages,
-                            const cJSON *source, bool stays_open,
+                            const cJSON *source, const struct chat_options *o,
                             struct errmsg *m)
 {
+    bool stays_open = o->continue_final_message && source->next == NULL;
     cJSON *message = cJSON_CreateObject();
     if (message == NULL || !cJSON_AddItemToArray(messages, message)) {
         cJSON_Delete(message);
@@ -273,6 +282,8 @@ static enum err add_message(const struct chat_template *ct, cJSON *messages,
     enum err rc = OK;
     if (json_get(source, "role") == NULL)
         return err_set(m, ERR_INVAL, "a message has no role");
+    if (is_to_mark(o, json_get(source, "role")))
+        message->type |= JINJA_MARK;
     /* Members keep their order: templates may print a whole message. */
     for (const cJSON *c = source->child; c != NULL && rc == OK; c = c->next) {
         if (strcmp(c->string, "role") == 0)
@@ -309,8 +320,7 @@ static enum err add_vars(const struct chat_template *ct, cJSON *vars,
     cJSON *messages = cJSON_CreateArray();
     enum err rc = add(vars, "messages", messages, m);
     for (const cJSON *c = source->child; c != NULL && rc == OK; c = c->next)
-        rc = add_message(ct, messages, c,
-                         o->continue_final_message && c->next == NULL, m);
+        rc = add_message(ct, messages, c, o, m);
     bool tools = cJSON_IsArray(o->tools) && o->tools->child != NULL;
     if (rc == OK)
         rc =

@@ -36,6 +36,10 @@ struct chat_options {
     bool add_generation_prompt;
     bool continue_final_message; /* the last message stays open: the text ends
                                     where its content does */
+    /* Roles whose messages are to be found again: what they say is marked in
+     * the output (jinja.h), as far as the template shows it. */
+    const char *const *mark;
+    size_t n_mark;
     int64_t now; /* seconds since 1970, for templates that show the date */
 };
 

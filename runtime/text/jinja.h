@@ -50,6 +50,10 @@ enum {
  * checked against the list of roles. A parsed text never has it. */
 enum { JINJA_TRUSTED = 1 << 16 };
 
+/* A flag for any node: all input below it is marked in the output, wherever
+ * the template puts it. For a caller that wants to find a message again. */
+enum { JINJA_MARK = 1 << 17 };
+
 struct jinja_limits { /* of one render; 0 means the default above */
     uint64_t steps;   /* nodes evaluated, and work in proportion to bytes */
     size_t output_bytes;
@@ -67,10 +71,11 @@ struct jinja_input {
 struct jinja_segment {
     size_t offset, length; /* bytes of text; never empty */
     bool is_template;
+    bool is_marked; /* input below a JINJA_MARK */
 };
 
-/* A zeroed one is valid and empty. The segments cover the text without gaps
- * and alternate in is_template. */
+/* A zeroed one is valid and empty. The segments cover the text without gaps;
+ * neighbours differ in is_template or in is_marked. */
 struct jinja_output {
     struct buf text;
     struct jinja_segment *segments; /* owned */

@@ -26,13 +26,13 @@ static enum err wrong_types(struct jinja_run *r, enum jinja_op op,
 /* --- Numbers --- */
 
 static enum err int_power(struct jinja_run *r, int64_t base, int64_t exp,
-                          bool is_input, struct jval *out)
+                          jinja_origin origin, struct jval *out)
 {
     int64_t result = 1;
     if (exp < 0) {
         if (base == 0)
             return jinja_fail(r, "0 cannot be raised to a negative power");
-        *out = jinja_float(pow((double)base, (double)exp), is_input);
+        *out = jinja_float(pow((double)base, (double)exp), origin);
         return OK;
     }
     while (exp > 0) {
@@ -42,7 +42,7 @@ static enum err int_power(struct jinja_run *r, int64_t base, int64_t exp,
         if (exp > 0 && __builtin_mul_overflow(base, base, &base))
             return jinja_fail(r, "an integer does not fit into 64 bits");
     }
-    *out = jinja_int(result, is_input);
+    *out = jinja_int(result, origin);
     return OK;
 }
 
@@ -64,7 +64,7 @@ static enum err int_divide(struct jinja_run *r, int64_t a, int64_t b,
 }
 
 static enum err int_op(struct jinja_run *r, enum jinja_op op, int64_t a,
-                       int64_t b, bool is_input, struct jval *out)
+                       int64_t b, jinja_origin origin, struct jval *out)
 {
     int64_t result = 0, other;
     bool too_large = false;
@@ -85,21 +85,21 @@ static enum err int_op(struct jinja_run *r, enum jinja_op op, int64_t a,
         TRY(int_divide(r, a, b, &other, &result));
         break;
     case JINJA_OP_POW:
-        return int_power(r, a, b, is_input, out);
+        return int_power(r, a, b, origin, out);
     default:
         if (b == 0)
             return jinja_fail(r, "division by zero");
-        *out = jinja_float((double)a / (double)b, is_input);
+        *out = jinja_float((double)a / (double)b, origin);
         return OK;
     }
     if (too_large)
         return jinja_fail(r, "an integer does not fit into 64 bits");
-    *out = jinja_int(result, is_input);
+    *out = jinja_int(result, origin);
     return OK;
 }
 
 static enum err float_op(struct jinja_run *r, enum jinja_op op, double a,
-                         double b, bool is_input, struct jval *out)
+                         double b, jinja_origin origin, struct jval *out)
 {
     double result = 0, rest;
     if (b == 0 && op >= JINJA_OP_DIV && op <= JINJA_OP_MOD)
@@ -137,7 +137,7 @@ static enum err float_op(struct jinja_run *r, enum jinja_op op, double a,
             result = rest;
         break;
     }
-    *out = jinja_float(result, is_input);
+    *out = jinja_float(result, origin);
     return OK;
 }
 
@@ -167,7 +167,7 @@ static enum err add_lists(struct jinja_run *r, const struct jval *a,
         memcpy(s->items, a->seq->items, n * sizeof(*s->items));
     if (m > 0)
         memcpy(s->items + n, b->seq->items, m * sizeof(*s->items));
-    *out = jinja_of_seq(s, a->is_input || b->is_input);
+    *out = jinja_of_seq(s, a->origin | b->origin);
     return OK;
 }
 
@@ -192,7 +192,7 @@ static enum err repeat(struct jinja_run *r, const struct jval *what,
         for (size_t k = 0; k < what->seq->n; k++)
             TRY(jinja_list_add(r, &l, what->seq->items[k]));
     }
-    return jinja_list_done(r, &l, what->seq->kind, what->is_input, out);
+    return jinja_list_done(r, &l, what->seq->kind, what->origin, out);
 }
 
 static bool is_plain_seq(const struct jval *v)
@@ -209,7 +209,7 @@ enum err jinja_binary(struct jinja_run *r, enum jinja_op op,
                       const struct jval *a, const struct jval *b,
                       struct jval *out)
 {
-    bool is_input = a->is_input || b->is_input;
+    jinja_origin origin = a->origin | b->origin;
     if (jinja_is_undefined(a))
         return jinja_use_undefined(r, a);
     if (op == JINJA_OP_MOD && a->type == JINJA_STR)
@@ -217,9 +217,9 @@ enum err jinja_binary(struct jinja_run *r, enum jinja_op op,
     if (jinja_is_undefined(b))
         return jinja_use_undefined(r, b);
     if (jinja_is_int(a) && jinja_is_int(b))
-        return int_op(r, op, jinja_integer(a), jinja_integer(b), is_input, out);
+        return int_op(r, op, jinja_integer(a), jinja_integer(b), origin, out);
     if (jinja_is_number(a) && jinja_is_number(b))
-        return float_op(r, op, jinja_number(a), jinja_number(b), is_input, out);
+        return float_op(r, op, jinja_number(a), jinja_number(b), origin, out);
     if (op == JINJA_OP_ADD) {
         if (a->type == JINJA_STR && b->type == JINJA_STR)
             return add_text(r, a, b, out);

@@ -267,7 +267,7 @@ enum err jinja_getpath(struct jinja_run *r, const struct jval *v,
             i = i * 10 + (s[k] - '0');
         }
         if (digits)
-            key = jinja_int(i, false);
+            key = jinja_int(i, JINJA_FROM_TEMPLATE);
         TRY(jinja_getitem(r, &from, &key, out));
         if (dot == NULL)
             return OK;

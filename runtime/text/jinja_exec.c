@@ -206,7 +206,7 @@ enum err jinja_loop_attr(struct jinja_run *r, struct jinja_loop *l,
     switch (i) {
     case 0:
     case 1:
-        *out = jinja_int(l->index0 + (i == 1), false);
+        *out = jinja_int(l->index0 + (i == 1), JINJA_FROM_TEMPLATE);
         return OK;
     case 2:
         *out = jinja_bool(l->index0 == 0);
@@ -216,18 +216,18 @@ enum err jinja_loop_attr(struct jinja_run *r, struct jinja_loop *l,
         *out = jinja_bool(!more);
         return OK;
     case 4:
-        *out = jinja_int(count, false);
+        *out = jinja_int(count, JINJA_FROM_TEMPLATE);
         return OK;
     case 5:
     case 6:
-        *out = jinja_int(count - l->index0 - (i == 5), false);
+        *out = jinja_int(count - l->index0 - (i == 5), JINJA_FROM_TEMPLATE);
         return OK;
     case 7:
     case 8:
         return loop_neighbour(r, l, i == 8, out);
     case 9:
     case 10:
-        *out = jinja_int(i == 10, false);
+        *out = jinja_int(i == 10, JINJA_FROM_TEMPLATE);
         return OK;
     default:
         break;
@@ -367,7 +367,7 @@ static enum err bind_special(struct jinja_run *r, struct jinja_scope *s,
             struct jval key = jinja_text("");
             key.s.p = kw[i].name;
             key.s.n = kw[i].n;
-            key.is_input = kw[i].is_input;
+            key.origin = kw[i].origin;
             TRY(jinja_dict_put(r, d, &key, &kw[i].value));
         }
         struct jval v = {.type = JINJA_DICT, .dict = d};
@@ -560,9 +560,14 @@ static enum err hand_over(struct jinja_run *r, const struct jinja_sb *b,
         return err_set(r->m, ERR_NOMEM, "no memory for a rendered template");
     size_t from = 0;
     for (size_t i = 0; i < b->n_spans; i++) {
-        out->segments[i] = (struct jinja_segment){from, b->spans[i].end - from,
-                                                  !b->spans[i].is_input};
-        from = b->spans[i].end;
+        const struct jinja_span *span = &b->spans[i];
+        out->segments[i] = (struct jinja_segment){
+            .offset = from,
+            .length = span->end - from,
+            .is_template = span->origin == JINJA_FROM_TEMPLATE,
+            .is_marked = (span->origin & JINJA_FROM_MARKED) != 0,
+        };
+        from = span->end;
     }
     out->n_segments = b->n_spans;
     return OK;
@@ -589,6 +594,7 @@ enum err jinja_render(struct jinja_output *out, const struct jinja_template *t,
                           .steps_left = l->steps,
                           .output_max = l->output_bytes,
                           .line = 1,
+                          .importing = JINJA_FROM_INPUT,
                           .now = in->now,
                           .m = m};
     if (r.steps_left == 0)

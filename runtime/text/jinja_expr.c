@@ -13,7 +13,7 @@ static enum err eval_list(struct jinja_run *r, struct jinja_scope *s,
         r, count, n->kind == JINJA_N_LIST ? JINJA_LIST : JINJA_TUPLE, &seq));
     for (const struct jinja_node *c = n->list; c != NULL; c = c->next)
         TRY(jinja_eval(r, s, c, &seq->items[i++]));
-    *out = jinja_of_seq(seq, false);
+    *out = jinja_of_seq(seq, JINJA_FROM_TEMPLATE);
     return OK;
 }
 
@@ -119,7 +119,7 @@ static enum err add_star_star(struct jinja_run *r, struct jinja_args *args,
             return jinja_fail(r, "keywords must be strings");
         TRY(add_kwarg(r, args, cap,
                       (struct jinja_kwarg){e->key.s.p, e->key.s.n, e->value,
-                                           e->key.is_input}));
+                                           e->key.origin}));
     }
     return OK;
 }
@@ -206,10 +206,10 @@ static enum err eval_sign(struct jinja_run *r, struct jinja_scope *s,
         return jinja_fail(r, "bad operand type for unary sign: '%s'",
                           jinja_type_name(&v));
     if (v.type == JINJA_FLOAT) {
-        *out = jinja_float(n->kind == JINJA_N_NEG ? -v.f : v.f, v.is_input);
+        *out = jinja_float(n->kind == JINJA_N_NEG ? -v.f : v.f, v.origin);
         return OK;
     }
-    struct jval zero = jinja_int(0, v.is_input);
+    struct jval zero = jinja_int(0, v.origin);
     return jinja_binary(r, n->kind == JINJA_N_NEG ? JINJA_OP_SUB : JINJA_OP_ADD,
                         &zero, &v, out);
 }

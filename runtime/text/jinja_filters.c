@@ -121,7 +121,8 @@ FILTER(f_indent)
 {
     struct jval a[3], indent, s;
     bool first = false, blank = false;
-    struct jval four = jinja_int(4, false), space = jinja_text(" ");
+    struct jval four = jinja_int(4, JINJA_FROM_TEMPLATE),
+                space = jinja_text(" ");
     TRY(jinja_bind(r, "indent", args, "width,first,blank", 0, a));
     const struct jval *width = given(&a[0]) ? &a[0] : &four;
     if (width->type == JINJA_STR)
@@ -137,7 +138,7 @@ FILTER(f_indent)
     struct jinja_sb b = {.r = r};
     for (size_t i = 0; i < lines.n; i++) {
         if (i > 0)
-            TRY(jinja_sb_put(&b, "\n", 1, self->is_input));
+            TRY(jinja_sb_put(&b, "\n", 1, self->origin));
         else if (first)
             TRY(jinja_sb_put_part(&b, &indent, 0, indent.s.n));
         if (i > 0)
@@ -155,7 +156,7 @@ FILTER(f_center)
     struct jval a, s;
     TRY(jinja_bind(r, "center", args, "width", 0, &a));
     TRY(soft(r, self, &s));
-    struct jval width = given(&a) ? a : jinja_int(80, false);
+    struct jval width = given(&a) ? a : jinja_int(80, JINJA_FROM_TEMPLATE);
     struct jinja_args pass = {.n = 1, .v = &width};
     return jinja_lookup(jinja_str_methods, "center", 6)->fn(r, &s, &pass, out);
 }
@@ -174,7 +175,7 @@ FILTER(f_wordcount)
         n += word && !inside;
         inside = word;
     }
-    *out = jinja_int(n, self->is_input);
+    *out = jinja_int(n, self->origin);
     return jinja_step(r, s.s.n / 16);
 }
 
@@ -228,7 +229,7 @@ FILTER(f_format)
             struct jval key = jinja_text("");
             key.s.p = args->kw[i].name;
             key.s.n = args->kw[i].n;
-            key.is_input = args->kw[i].is_input;
+            key.origin = args->kw[i].origin;
             TRY(jinja_dict_put(r, d, &key, &args->kw[i].value));
         }
         values = (struct jval){.type = JINJA_DICT, .dict = d};
@@ -287,10 +288,10 @@ FILTER(f_abs)
         return jinja_fail(r, "bad operand type for abs(): '%s'",
                           jinja_type_name(self));
     if (self->type == JINJA_FLOAT) {
-        *out = jinja_float(fabs(self->f), self->is_input);
+        *out = jinja_float(fabs(self->f), self->origin);
         return OK;
     }
-    struct jval zero = jinja_int(0, self->is_input);
+    struct jval zero = jinja_int(0, self->origin);
     return jinja_binary(r,
                         jinja_integer(self) < 0 ? JINJA_OP_SUB : JINJA_OP_ADD,
                         &zero, self, out);
@@ -403,9 +404,9 @@ FILTER(f_int)
         if (!ok && parse_float(text, &d))
             TRY(whole(r, d, &ok, &i));
     }
-    *out = ok             ? jinja_int(i, self->is_input)
+    *out = ok             ? jinja_int(i, self->origin)
            : given(&a[0]) ? a[0]
-                          : jinja_int(0, false);
+                          : jinja_int(0, JINJA_FROM_TEMPLATE);
     return OK;
 }
 
@@ -423,9 +424,9 @@ FILTER(f_float)
     else
         ok = self->type == JINJA_STR && number_text(self, text) &&
              parse_float(text, &d);
-    *out = ok          ? jinja_float(d, self->is_input)
+    *out = ok          ? jinja_float(d, self->origin)
            : given(&a) ? a
-                       : jinja_float(0.0, false);
+                       : jinja_float(0.0, JINJA_FROM_TEMPLATE);
     return OK;
 }
 
@@ -461,17 +462,17 @@ FILTER(f_round)
         double rounded = round_digits(v, (int)digits);
         bool is_int = jinja_is_int(self);
         if (is_int && digits >= 0)
-            *out = jinja_int(jinja_integer(self), self->is_input);
+            *out = jinja_int(jinja_integer(self), self->origin);
         else
-            *out = is_int ? jinja_int((int64_t)rounded, self->is_input)
-                          : jinja_float(rounded, self->is_input);
+            *out = is_int ? jinja_int((int64_t)rounded, self->origin)
+                          : jinja_float(rounded, self->origin);
         return OK;
     }
     double unit = pow(10, (double)digits);
     if (jinja_is_text(&a[1], "ceil"))
-        *out = jinja_float(ceil(v * unit) / unit, self->is_input);
+        *out = jinja_float(ceil(v * unit) / unit, self->origin);
     else if (jinja_is_text(&a[1], "floor"))
-        *out = jinja_float(floor(v * unit) / unit, self->is_input);
+        *out = jinja_float(floor(v * unit) / unit, self->origin);
     else
         return jinja_fail(r, "method must be common, ceil or floor");
     return OK;

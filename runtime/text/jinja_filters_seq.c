@@ -22,7 +22,7 @@ FILTER(f_length)
     if (!has)
         return jinja_fail(r, "object of type '%s' has no len()",
                           jinja_type_name(self));
-    *out = jinja_int((int64_t)n, self->is_input);
+    *out = jinja_int((int64_t)n, self->origin);
     return OK;
 }
 
@@ -55,7 +55,7 @@ FILTER(f_list)
     struct jinja_list l;
     TRY(jinja_bind(r, "list", args, "", 0, NULL));
     TRY(jinja_collect(r, *self, &l));
-    return jinja_list_done(r, &l, JINJA_LIST, self->is_input, out);
+    return jinja_list_done(r, &l, JINJA_LIST, self->origin, out);
 }
 
 FILTER(f_join)
@@ -86,7 +86,7 @@ FILTER(f_reverse)
     if (self->type == JINJA_STR) {
         const struct jval bound[3] = {{.type = JINJA_MISSING},
                                       {.type = JINJA_MISSING},
-                                      jinja_int(-1, false)};
+                                      jinja_int(-1, JINJA_FROM_TEMPLATE)};
         return jinja_slice(r, self, bound, out);
     }
     TRY(jinja_collect(r, *self, &l));
@@ -107,7 +107,7 @@ static enum err pair(struct jinja_run *r, const struct jinja_entry *e,
     TRY(jinja_seq_new(r, 2, JINJA_TUPLE, &s));
     s->items[0] = e->key;
     s->items[1] = e->value;
-    *out = jinja_of_seq(s, false);
+    *out = jinja_of_seq(s, JINJA_FROM_TEMPLATE);
     return OK;
 }
 
@@ -162,7 +162,7 @@ FILTER(f_dictsort)
         TRY(fold(r, sensitive, &keys[i]));
     }
     TRY(jinja_sort(r, l.items, keys, l.n, reverse));
-    return jinja_list_done(r, &l, JINJA_LIST, self->is_input, out);
+    return jinja_list_done(r, &l, JINJA_LIST, self->origin, out);
 }
 
 /* --- Sorting and picking --- */
@@ -200,7 +200,7 @@ FILTER(f_sort)
     for (size_t i = 0; i < l.n; i++)
         TRY(sort_key(r, &l.items[i], &a[2], sensitive, &keys[i]));
     TRY(jinja_sort(r, l.items, keys, l.n, reverse));
-    return jinja_list_done(r, &l, JINJA_LIST, self->is_input, out);
+    return jinja_list_done(r, &l, JINJA_LIST, self->origin, out);
 }
 
 FILTER(f_unique)
@@ -268,7 +268,7 @@ FILTER(f_max)
 
 FILTER(f_sum)
 {
-    struct jval a[2], item, sum = jinja_int(0, false);
+    struct jval a[2], item, sum = jinja_int(0, JINJA_FROM_TEMPLATE);
     struct jinja_iter it;
     bool has;
     TRY(jinja_bind(r, "sum", args, "attribute,start", 0, a));
@@ -433,7 +433,7 @@ static enum err close_group(struct jinja_run *r, struct jinja_list *groups,
     s->items[0] = *key;
     TRY(jinja_list_done(r, members, JINJA_LIST, false, &s->items[1]));
     s->is_group = true;
-    return jinja_list_add(r, groups, jinja_of_seq(s, false));
+    return jinja_list_add(r, groups, jinja_of_seq(s, JINJA_FROM_TEMPLATE));
 }
 
 FILTER(f_groupby)

@@ -11,7 +11,7 @@ enum { WIDTH_MAX = 1000 };
 
 struct spec {
     bool left, zero, plus, space, alt;
-    bool is_input;            /* the format is from the input */
+    jinja_origin origin;      /* the format is from the input */
     int64_t width, precision; /* -1: none */
     char type;
 };
@@ -81,13 +81,13 @@ static enum err put_field(struct jinja_sb *b, const struct spec *f,
     size_t sign = numeric && f->zero && !f->left && text->s.n > 0 &&
                   strchr("+- ", text->s.p[0]) != NULL;
     const char *with = numeric && f->zero && !f->left ? "0" : " ";
-    bool is_input = f->is_input || text->is_input;
+    jinja_origin origin = f->origin | text->origin;
     TRY(jinja_sb_put_part(b, text, 0, sign));
     for (int64_t i = 0; !f->left && i < fill; i++)
-        TRY(jinja_sb_puts(b, with, is_input));
+        TRY(jinja_sb_puts(b, with, origin));
     TRY(jinja_sb_put_part(b, text, sign, text->s.n));
     for (int64_t i = 0; f->left && i < fill; i++)
-        TRY(jinja_sb_puts(b, " ", is_input));
+        TRY(jinja_sb_puts(b, " ", origin));
     return OK;
 }
 
@@ -128,7 +128,7 @@ static enum err put_number(struct jinja_sb *b, const struct spec *f,
             snprintf(text, sizeof(text), "%s%.*f", sign, precision, d);
     }
     number = jinja_text(text);
-    number.is_input = f->is_input || v->is_input;
+    number.origin = f->origin | v->origin;
     return put_field(b, f, &number, true);
 }
 
@@ -156,7 +156,7 @@ static enum err put_percent(struct jinja_sb *b, const struct spec *f,
 static enum err one_percent(struct jinja_sb *b, const struct jval *s,
                             size_t *at, struct values *values, bool *named)
 {
-    struct spec f = {.precision = -1, .is_input = s->is_input};
+    struct spec f = {.precision = -1, .origin = s->origin};
     const struct jval *v = NULL;
     if (*at < s->s.n && s->s.p[*at] == '%') {
         ++*at;
@@ -251,7 +251,7 @@ static enum err put_braces(struct jinja_sb *b, const struct jval *s,
                            size_t from, size_t to, const struct jval *v)
 {
     struct jval spec = *s;
-    struct spec f = {.precision = -1, .is_input = s->is_input};
+    struct spec f = {.precision = -1, .origin = s->origin};
     bool numeric = jinja_is_number(v) && v->type != JINJA_BOOL;
     spec.s.n = to;
     f.left = !numeric;

@@ -170,7 +170,7 @@ static enum err partition(struct jinja_run *r, const struct jval *self,
         TRY(jinja_str_part(r, self, 0, hit, &s->items[0]));
         TRY(jinja_str_part(r, self, hit + sep.s.n, n, &s->items[2]));
     }
-    *out = jinja_of_seq(s, false);
+    *out = jinja_of_seq(s, JINJA_FROM_TEMPLATE);
     return OK;
 }
 
@@ -234,7 +234,7 @@ static enum err find(struct jinja_run *r, const struct jval *self,
         hit = jinja_find(self, from, to, &a[0]);
     int64_t at =
         hit == SIZE_MAX ? -1 : (int64_t)jinja_count_chars(self->s.p, hit);
-    *out = jinja_int(at, self->is_input);
+    *out = jinja_int(at, self->origin);
     return OK;
 }
 
@@ -283,7 +283,7 @@ METHOD(m_count)
         at = hit + a[0].s.n;
         TRY(jinja_step(r, 1));
     }
-    *out = jinja_int(n, self->is_input);
+    *out = jinja_int(n, self->origin);
     return OK;
 }
 
@@ -562,9 +562,9 @@ static enum err view(struct jinja_run *r, const struct jval *self,
         TRY(jinja_seq_new(r, 2, JINJA_TUPLE, &pair));
         pair->items[0] = e->key;
         pair->items[1] = e->value;
-        s->items[i] = jinja_of_seq(pair, self->is_input);
+        s->items[i] = jinja_of_seq(pair, self->origin);
     }
-    *out = jinja_of_seq(s, self->is_input);
+    *out = jinja_of_seq(s, self->origin);
     return jinja_step(r, n);
 }
 
@@ -607,7 +607,7 @@ METHOD(m_list_count)
         TRY(jinja_equal(r, &self->seq->items[i], &what, &same));
         n += same;
     }
-    *out = jinja_int(n, self->is_input);
+    *out = jinja_int(n, self->origin);
     return OK;
 }
 
@@ -618,7 +618,7 @@ METHOD(m_list_index)
     for (size_t i = 0; i < self->seq->n; i++) {
         bool same;
         TRY(jinja_equal(r, &self->seq->items[i], &what, &same));
-        *out = jinja_int((int64_t)i, self->is_input);
+        *out = jinja_int((int64_t)i, self->origin);
         if (same)
             return OK;
     }

@@ -111,10 +111,10 @@ static enum err parse_primary(struct jinja_parser *p, struct jinja_node **out)
     } else if (p->cur.type == JINJA_T_STRING) {
         TRY(parse_strings(p, n));
     } else if (p->cur.type == JINJA_T_INT) {
-        n->value = jinja_int(p->cur.i, false);
+        n->value = jinja_int(p->cur.i, JINJA_FROM_TEMPLATE);
         TRY(jinja_advance(p));
     } else if (p->cur.type == JINJA_T_FLOAT) {
-        n->value = jinja_float(p->cur.f, false);
+        n->value = jinja_float(p->cur.f, JINJA_FROM_TEMPLATE);
         TRY(jinja_advance(p));
     } else if (jinja_at_op(p, "(")) {
         TRY(jinja_advance(p));
@@ -222,7 +222,7 @@ static enum err parse_attribute(struct jinja_parser *p, struct jinja_node **io)
     TRY(jinja_advance(p));
     if (p->cur.type == JINJA_T_INT) {
         TRY(jinja_node_new(p, JINJA_N_CONST, line, &n));
-        n->value = jinja_int(p->cur.i, false);
+        n->value = jinja_int(p->cur.i, JINJA_FROM_TEMPLATE);
         TRY(jinja_node_seal(p, n));
         TRY(jinja_advance(p));
         return jinja_node_pair(p, JINJA_N_GETITEM, JINJA_OP_ADD, line, io, n);

@@ -58,24 +58,24 @@ void jinja_float_text(double v, char out[JINJA_FLOAT_TEXT])
                  "0000000000000000");
 }
 
-static enum err put_int(struct jinja_sb *b, int64_t i, bool is_input)
+static enum err put_int(struct jinja_sb *b, int64_t i, jinja_origin origin)
 {
     char text[24];
     snprintf(text, sizeof(text), "%lld", (long long)i);
-    return jinja_sb_puts(b, text, is_input);
+    return jinja_sb_puts(b, text, origin);
 }
 
-static enum err put_float(struct jinja_sb *b, double f, bool is_input)
+static enum err put_float(struct jinja_sb *b, double f, jinja_origin origin)
 {
     char text[JINJA_FLOAT_TEXT];
     jinja_float_text(f, text);
-    return jinja_sb_puts(b, text, is_input);
+    return jinja_sb_puts(b, text, origin);
 }
 
 /* --- repr() --- */
 
 static enum err put_char_repr(struct jinja_sb *b, uint32_t cp, char quote,
-                              bool is_input)
+                              jinja_origin origin)
 {
     char text[16];
     if (cp == (uint32_t)quote || cp == '\\')
@@ -86,14 +86,14 @@ static enum err put_char_repr(struct jinja_sb *b, uint32_t cp, char quote,
                  : cp == '\r' ? 'r'
                               : 't');
     else if (jinja_is_printable(cp))
-        return jinja_sb_put_char(b, cp, is_input);
+        return jinja_sb_put_char(b, cp, origin);
     else if (cp < 0x100)
         snprintf(text, sizeof(text), "\\x%02x", cp);
     else if (cp < 0x10000)
         snprintf(text, sizeof(text), "\\u%04x", cp);
     else
         snprintf(text, sizeof(text), "\\U%08x", cp);
-    return jinja_sb_puts(b, text, is_input);
+    return jinja_sb_puts(b, text, origin);
 }
 
 static enum err put_str_repr(struct jinja_sb *b, const struct jval *v)
@@ -104,28 +104,29 @@ static enum err put_str_repr(struct jinja_sb *b, const struct jval *v)
     bool dbl = n > 0 && memchr(s, '"', n) != NULL;
     char quote = single && !dbl ? '"' : '\'';
     TRY(jinja_step(b->r, n / 16));
-    TRY(jinja_sb_put(b, &quote, 1, v->is_input));
+    TRY(jinja_sb_put(b, &quote, 1, v->origin));
     for (size_t at = 0; at < n;) {
         uint32_t cp;
         size_t len = jinja_char(s + at, n - at, &cp);
         TRY(put_char_repr(b, cp, quote, jinja_str_origin(v, at)));
         at += len;
     }
-    return jinja_sb_put(b, &quote, 1, v->is_input);
+    return jinja_sb_put(b, &quote, 1, v->origin);
 }
 
 static enum err put_items(struct jinja_sb *b, const struct jinja_seq *s,
-                          bool is_input, const char *open, const char *close)
+                          jinja_origin origin, const char *open,
+                          const char *close)
 {
-    TRY(jinja_sb_puts(b, open, is_input));
+    TRY(jinja_sb_puts(b, open, origin));
     for (size_t i = 0; i < s->n; i++) {
         if (i > 0)
-            TRY(jinja_sb_puts(b, ", ", is_input));
+            TRY(jinja_sb_puts(b, ", ", origin));
         TRY(jinja_put_repr(b, &s->items[i]));
     }
     if (s->kind == JINJA_TUPLE && s->n == 1)
-        TRY(jinja_sb_puts(b, ",", is_input));
-    return jinja_sb_puts(b, close, is_input);
+        TRY(jinja_sb_puts(b, ",", origin));
+    return jinja_sb_puts(b, close, origin);
 }
 
 static enum err put_seq_repr(struct jinja_sb *b, const struct jval *v)
@@ -141,29 +142,29 @@ static enum err put_seq_repr(struct jinja_sb *b, const struct jval *v)
         [JINJA_KEYS] = "])", [JINJA_VALUES] = "])", [JINJA_ITEMS] = "])"};
     const struct jinja_seq *s = v->seq;
     if (s->kind != JINJA_RANGE)
-        return put_items(b, s, v->is_input, open[s->kind], close[s->kind]);
-    TRY(jinja_sb_puts(b, "range(", v->is_input));
-    TRY(put_int(b, s->start, v->is_input));
-    TRY(jinja_sb_puts(b, ", ", v->is_input));
-    TRY(put_int(b, s->stop, v->is_input));
+        return put_items(b, s, v->origin, open[s->kind], close[s->kind]);
+    TRY(jinja_sb_puts(b, "range(", v->origin));
+    TRY(put_int(b, s->start, v->origin));
+    TRY(jinja_sb_puts(b, ", ", v->origin));
+    TRY(put_int(b, s->stop, v->origin));
     if (s->step != 1) {
-        TRY(jinja_sb_puts(b, ", ", v->is_input));
-        TRY(put_int(b, s->step, v->is_input));
+        TRY(jinja_sb_puts(b, ", ", v->origin));
+        TRY(put_int(b, s->step, v->origin));
     }
-    return jinja_sb_puts(b, ")", v->is_input);
+    return jinja_sb_puts(b, ")", v->origin);
 }
 
 static enum err put_dict_repr(struct jinja_sb *b, const struct jval *v)
 {
-    TRY(jinja_sb_puts(b, "{", v->is_input));
+    TRY(jinja_sb_puts(b, "{", v->origin));
     for (size_t i = 0; i < v->dict->n; i++) {
         if (i > 0)
-            TRY(jinja_sb_puts(b, ", ", v->is_input));
+            TRY(jinja_sb_puts(b, ", ", v->origin));
         TRY(jinja_put_repr(b, &v->dict->entries[i].key));
-        TRY(jinja_sb_puts(b, ": ", v->is_input));
+        TRY(jinja_sb_puts(b, ": ", v->origin));
         TRY(jinja_put_repr(b, &v->dict->entries[i].value));
     }
-    return jinja_sb_puts(b, "}", v->is_input);
+    return jinja_sb_puts(b, "}", v->origin);
 }
 
 static enum err put_loop_repr(struct jinja_sb *b, const struct jval *v)
@@ -171,20 +172,21 @@ static enum err put_loop_repr(struct jinja_sb *b, const struct jval *v)
     size_t n = 0;
     bool has;
     TRY(jinja_length(b->r, v, &n, &has));
-    TRY(jinja_sb_puts(b, "<LoopContext ", false));
+    TRY(jinja_sb_puts(b, "<LoopContext ", JINJA_FROM_TEMPLATE));
     TRY(put_int(b, v->loop->index0 + 1, false));
-    TRY(jinja_sb_puts(b, "/", false));
+    TRY(jinja_sb_puts(b, "/", JINJA_FROM_TEMPLATE));
     TRY(put_int(b, (int64_t)n, false));
-    return jinja_sb_puts(b, ">", false);
+    return jinja_sb_puts(b, ">", JINJA_FROM_TEMPLATE);
 }
 
 /* What the reference shows with an address in it can't be the same twice. */
 static enum err put_func_repr(struct jinja_sb *b, const struct jval *v)
 {
     bool macro = v->func->fn == NULL;
-    TRY(jinja_sb_puts(b, macro ? "<Macro '" : "<function ", false));
-    TRY(jinja_sb_puts(b, v->func->name, false));
-    return jinja_sb_puts(b, macro ? "'>" : ">", false);
+    TRY(jinja_sb_puts(b, macro ? "<Macro '" : "<function ",
+                      JINJA_FROM_TEMPLATE));
+    TRY(jinja_sb_puts(b, v->func->name, JINJA_FROM_TEMPLATE));
+    return jinja_sb_puts(b, macro ? "'>" : ">", JINJA_FROM_TEMPLATE);
 }
 
 static enum err put_deep_repr(struct jinja_sb *b, const struct jval *v)
@@ -205,15 +207,15 @@ enum err jinja_put_repr(struct jinja_sb *b, const struct jval *v)
     switch ((enum jinja_type)v->type) {
     case JINJA_MISSING:
     case JINJA_UNDEFINED:
-        return jinja_sb_puts(b, "Undefined", false);
+        return jinja_sb_puts(b, "Undefined", JINJA_FROM_TEMPLATE);
     case JINJA_NONE:
-        return jinja_sb_puts(b, "None", v->is_input);
+        return jinja_sb_puts(b, "None", v->origin);
     case JINJA_BOOL:
-        return jinja_sb_puts(b, v->b ? "True" : "False", v->is_input);
+        return jinja_sb_puts(b, v->b ? "True" : "False", v->origin);
     case JINJA_INT:
-        return put_int(b, v->i, v->is_input);
+        return put_int(b, v->i, v->origin);
     case JINJA_FLOAT:
-        return put_float(b, v->f, v->is_input);
+        return put_float(b, v->f, v->origin);
     case JINJA_STR:
         if (!v->is_markup)
             return put_str_repr(b, v);
@@ -224,11 +226,11 @@ enum err jinja_put_repr(struct jinja_sb *b, const struct jval *v)
     case JINJA_DICT:
         return put_deep_repr(b, v);
     case JINJA_NAMESPACE:
-        TRY(jinja_sb_puts(b, "<Namespace ", false));
+        TRY(jinja_sb_puts(b, "<Namespace ", JINJA_FROM_TEMPLATE));
         TRY(put_deep_repr(b, v));
-        return jinja_sb_puts(b, ">", false);
+        return jinja_sb_puts(b, ">", JINJA_FROM_TEMPLATE);
     case JINJA_ITER:
-        return jinja_sb_puts(b, "<generator object>", false);
+        return jinja_sb_puts(b, "<generator object>", JINJA_FROM_TEMPLATE);
     case JINJA_LOOP:
         return put_loop_repr(b, v);
     case JINJA_FUNC:
@@ -262,7 +264,7 @@ enum err jinja_to_str(struct jinja_run *r, const struct jval *v,
 /* --- json.dumps() --- */
 
 static enum err put_json_char(struct jinja_sb *b, uint32_t cp, bool ascii,
-                              bool is_input)
+                              jinja_origin origin)
 {
     static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
     char text[16];
@@ -270,28 +272,28 @@ static enum err put_json_char(struct jinja_sb *b, uint32_t cp, bool ascii,
     if (at != NULL)
         snprintf(text, sizeof(text), "\\%c", to[at - from]);
     else if (cp >= 0x20 && (cp < 0x7F || !ascii))
-        return jinja_sb_put_char(b, cp, is_input);
+        return jinja_sb_put_char(b, cp, origin);
     else if (cp < 0x10000)
         snprintf(text, sizeof(text), "\\u%04x", cp);
     else
         snprintf(text, sizeof(text), "\\u%04x\\u%04x",
                  0xD800 + ((cp - 0x10000) >> 10),
                  0xDC00 + ((cp - 0x10000) & 0x3FF));
-    return jinja_sb_puts(b, text, is_input);
+    return jinja_sb_puts(b, text, origin);
 }
 
 static enum err put_json_str(struct jinja_sb *b, const struct jval *v,
                              bool ascii)
 {
     TRY(jinja_step(b->r, v->s.n / 16));
-    TRY(jinja_sb_puts(b, "\"", v->is_input));
+    TRY(jinja_sb_puts(b, "\"", v->origin));
     for (size_t at = 0; at < v->s.n;) {
         uint32_t cp;
         size_t len = jinja_char(v->s.p + at, v->s.n - at, &cp);
         TRY(put_json_char(b, cp, ascii, jinja_str_origin(v, at)));
         at += len;
     }
-    return jinja_sb_puts(b, "\"", v->is_input);
+    return jinja_sb_puts(b, "\"", v->origin);
 }
 
 static enum err put_json(struct jinja_sb *b, const struct jval *v,
@@ -299,14 +301,14 @@ static enum err put_json(struct jinja_sb *b, const struct jval *v,
 
 static enum err new_line(struct jinja_sb *b,
                          const struct jinja_json_style *style, unsigned level,
-                         bool is_input)
+                         jinja_origin origin)
 {
     if (!style->pretty)
         return OK;
-    TRY(jinja_sb_puts(b, "\n", is_input));
+    TRY(jinja_sb_puts(b, "\n", origin));
     for (unsigned i = 0; i < level; i++)
         TRY(jinja_sb_put(b, style->indent.s.p, style->indent.s.n,
-                         is_input || style->indent.is_input));
+                         origin | style->indent.origin));
     return OK;
 }
 
@@ -315,18 +317,18 @@ static enum err put_json_scalar(struct jinja_sb *b, const struct jval *v,
 {
     switch ((enum jinja_type)v->type) {
     case JINJA_NONE:
-        return jinja_sb_puts(b, "null", v->is_input);
+        return jinja_sb_puts(b, "null", v->origin);
     case JINJA_BOOL:
-        return jinja_sb_puts(b, v->b ? "true" : "false", v->is_input);
+        return jinja_sb_puts(b, v->b ? "true" : "false", v->origin);
     case JINJA_INT:
-        return put_int(b, v->i, v->is_input);
+        return put_int(b, v->i, v->origin);
     case JINJA_FLOAT:
         if (isnan(v->f))
-            return jinja_sb_puts(b, "NaN", v->is_input);
+            return jinja_sb_puts(b, "NaN", v->origin);
         if (isinf(v->f))
             return jinja_sb_puts(b, v->f > 0 ? "Infinity" : "-Infinity",
-                                 v->is_input);
-        return put_float(b, v->f, v->is_input);
+                                 v->origin);
+        return put_float(b, v->f, v->origin);
     case JINJA_STR:
         return put_json_str(b, v, style->ascii);
     default:
@@ -343,9 +345,9 @@ static enum err put_json_key(struct jinja_sb *b, const struct jval *key,
     if (key->type != JINJA_NONE && !jinja_is_number(key))
         return jinja_fail(b->r, "keys of JSON must be strings, not %s",
                           jinja_type_name(key));
-    TRY(jinja_sb_puts(b, "\"", key->is_input));
+    TRY(jinja_sb_puts(b, "\"", key->origin));
     TRY(put_json_scalar(b, key, style));
-    return jinja_sb_puts(b, "\"", key->is_input);
+    return jinja_sb_puts(b, "\"", key->origin);
 }
 
 static enum err put_json_list(struct jinja_sb *b, const struct jval *v,
@@ -356,17 +358,17 @@ static enum err put_json_list(struct jinja_sb *b, const struct jval *v,
     if (s->kind > JINJA_TUPLE)
         return put_json_scalar(b, v, style);
     if (s->n == 0)
-        return jinja_sb_puts(b, "[]", v->is_input);
-    TRY(jinja_sb_puts(b, "[", v->is_input));
+        return jinja_sb_puts(b, "[]", v->origin);
+    TRY(jinja_sb_puts(b, "[", v->origin));
     for (size_t i = 0; i < s->n; i++) {
         if (i > 0)
             TRY(jinja_sb_put(b, style->comma.s.p, style->comma.s.n,
-                             v->is_input || style->comma.is_input));
-        TRY(new_line(b, style, level + 1, v->is_input));
+                             v->origin | style->comma.origin));
+        TRY(new_line(b, style, level + 1, v->origin));
         TRY(put_json(b, &s->items[i], style, level + 1));
     }
-    TRY(new_line(b, style, level, v->is_input));
-    return jinja_sb_puts(b, "]", v->is_input);
+    TRY(new_line(b, style, level, v->origin));
+    return jinja_sb_puts(b, "]", v->origin);
 }
 
 /* The entries in the order they are to be written in. */
@@ -383,7 +385,7 @@ static enum err json_order(struct jinja_run *r, const struct jinja_dict *d,
     TRY(jinja_alloc(r, &entries, d->n, sizeof(*entries)));
     for (size_t i = 0; i < d->n; i++) {
         keys[i] = d->entries[i].key;
-        at[i] = jinja_int((int64_t)i, false);
+        at[i] = jinja_int((int64_t)i, JINJA_FROM_TEMPLATE);
     }
     TRY(jinja_sort(r, at, keys, d->n, false));
     for (size_t i = 0; i < d->n; i++)
@@ -398,21 +400,21 @@ static enum err put_json_dict(struct jinja_sb *b, const struct jval *v,
 {
     struct jinja_entry *e;
     if (v->dict->n == 0)
-        return jinja_sb_puts(b, "{}", v->is_input);
+        return jinja_sb_puts(b, "{}", v->origin);
     TRY(json_order(b->r, v->dict, style->sort, &e));
-    TRY(jinja_sb_puts(b, "{", v->is_input));
+    TRY(jinja_sb_puts(b, "{", v->origin));
     for (size_t i = 0; i < v->dict->n; i++) {
         if (i > 0)
             TRY(jinja_sb_put(b, style->comma.s.p, style->comma.s.n,
-                             v->is_input || style->comma.is_input));
-        TRY(new_line(b, style, level + 1, v->is_input));
+                             v->origin | style->comma.origin));
+        TRY(new_line(b, style, level + 1, v->origin));
         TRY(put_json_key(b, &e[i].key, style));
         TRY(jinja_sb_put(b, style->colon.s.p, style->colon.s.n,
-                         v->is_input || style->colon.is_input));
+                         v->origin | style->colon.origin));
         TRY(put_json(b, &e[i].value, style, level + 1));
     }
-    TRY(new_line(b, style, level, v->is_input));
-    return jinja_sb_puts(b, "}", v->is_input);
+    TRY(new_line(b, style, level, v->origin));
+    return jinja_sb_puts(b, "}", v->origin);
 }
 
 static enum err put_json(struct jinja_sb *b, const struct jval *v,

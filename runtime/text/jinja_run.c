@@ -50,18 +50,18 @@ enum err jinja_alloc(struct jinja_run *r, void *out, size_t count, size_t size)
 
 /* --- The input --- */
 
-static struct jval import_number(const cJSON *n)
+static struct jval import_number(const struct jinja_run *r, const cJSON *n)
 {
     int64_t i;
     if (json_int64(n, &i) == OK)
-        return jinja_int(i, true);
-    return jinja_float(n->valuedouble, true);
+        return jinja_int(i, r->importing);
+    return jinja_float(n->valuedouble, r->importing);
 }
 
-static struct jval import_text(const char *s, bool is_input)
+static struct jval import_text(const char *s, jinja_origin origin)
 {
     struct jval v = jinja_text(s != NULL ? s : "");
-    v.is_input = is_input;
+    v.origin = origin;
     return v;
 }
 
@@ -76,7 +76,7 @@ static enum err import_array(struct jinja_run *r, const cJSON *tree,
     size_t i = 0;
     for (const cJSON *c = tree->child; c != NULL; c = c->next)
         TRY(jinja_import(r, c, &seq->items[i++]));
-    *out = jinja_of_seq(seq, true);
+    *out = jinja_of_seq(seq, r->importing);
     return OK;
 }
 
@@ -89,32 +89,33 @@ static enum err import_object(struct jinja_run *r, const cJSON *tree,
         n++;
     TRY(jinja_dict_new(r, n, &d));
     for (const cJSON *c = tree->child; c != NULL; c = c->next) {
-        struct jval key = import_text(c->string, true), value;
+        struct jval key = import_text(c->string, r->importing), value;
         TRY(jinja_import(r, c, &value));
         TRY(jinja_dict_put(r, d, &key, &value));
     }
-    *out = (struct jval){.type = JINJA_DICT, .is_input = true, .dict = d};
+    *out = (struct jval){.type = JINJA_DICT, .origin = r->importing, .dict = d};
     return OK;
 }
 
-enum err jinja_import(struct jinja_run *r, const cJSON *tree, struct jval *out)
+static enum err import(struct jinja_run *r, const cJSON *tree, struct jval *out)
 {
     switch (tree->type & 0xFF) {
     case cJSON_False:
     case cJSON_True:
         *out = jinja_bool((tree->type & 0xFF) == cJSON_True);
-        out->is_input = true;
+        out->origin = r->importing;
         return OK;
     case cJSON_NULL:
         *out = jinja_none();
-        out->is_input = true;
+        out->origin = r->importing;
         return OK;
     case cJSON_Number:
-        *out = import_number(tree);
+        *out = import_number(r, tree);
         return OK;
     case cJSON_String:
-        *out =
-            import_text(tree->valuestring, (tree->type & JINJA_TRUSTED) == 0);
+        *out = import_text(tree->valuestring, (tree->type & JINJA_TRUSTED) != 0
+                                                  ? JINJA_FROM_TEMPLATE
+                                                  : r->importing);
         return OK;
     case cJSON_Array:
     case cJSON_Object: {
@@ -127,4 +128,14 @@ enum err jinja_import(struct jinja_run *r, const cJSON *tree, struct jval *out)
     default:
         return jinja_fail(r, "the input holds a value of unknown type");
     }
+}
+
+enum err jinja_import(struct jinja_run *r, const cJSON *tree, struct jval *out)
+{
+    jinja_origin outer = r->importing;
+    if ((tree->type & JINJA_MARK) != 0)
+        r->importing = JINJA_FROM_INPUT | JINJA_FROM_MARKED;
+    enum err rc = import(r, tree, out);
+    r->importing = outer;
+    return rc;
 }

@@ -35,13 +35,13 @@ enum err jinja_list_add(struct jinja_run *r, struct jinja_list *l,
 }
 
 enum err jinja_list_done(struct jinja_run *r, const struct jinja_list *l,
-                         enum jinja_seq_kind kind, bool is_input,
+                         enum jinja_seq_kind kind, jinja_origin origin,
                          struct jval *out)
 {
     struct jinja_seq *s;
     TRY(jinja_alloc(r, &s, 1, sizeof(*s)));
     *s = (struct jinja_seq){.kind = kind, .n = l->n, .items = l->items};
-    *out = jinja_of_seq(s, is_input);
+    *out = jinja_of_seq(s, origin);
     return OK;
 }
 
@@ -380,7 +380,7 @@ enum err jinja_slice(struct jinja_run *r, const struct jval *v,
     seq->start = v->seq->start + start * v->seq->step;
     seq->step = v->seq->step * step;
     seq->stop = seq->start + (int64_t)count * seq->step;
-    *out = jinja_of_seq(seq, v->is_input);
+    *out = jinja_of_seq(seq, v->origin);
     return OK;
 }
 

@@ -117,10 +117,10 @@ static enum err reserve(struct jinja_sb *b, size_t more)
 }
 
 /* Says where the bytes from the end of the last span to `end` come from. */
-static enum err mark(struct jinja_sb *b, size_t end, bool is_input)
+static enum err mark(struct jinja_sb *b, size_t end, jinja_origin origin)
 {
     struct jinja_span *last = b->n_spans > 0 ? b->spans + b->n_spans - 1 : NULL;
-    if (last != NULL && last->is_input == is_input) {
+    if (last != NULL && last->origin == origin) {
         last->end = end;
         return OK;
     }
@@ -133,32 +133,32 @@ static enum err mark(struct jinja_sb *b, size_t end, bool is_input)
         b->spans = spans;
         b->cap_spans = cap;
     }
-    b->spans[b->n_spans++] = (struct jinja_span){end, is_input};
+    b->spans[b->n_spans++] = (struct jinja_span){end, origin};
     return OK;
 }
 
 enum err jinja_sb_put(struct jinja_sb *b, const char *s, size_t n,
-                      bool is_input)
+                      jinja_origin origin)
 {
     if (n == 0)
         return OK;
     TRY(reserve(b, n));
-    TRY(mark(b, b->n + n, is_input));
+    TRY(mark(b, b->n + n, origin));
     memcpy(b->p + b->n, s, n);
     b->n += n;
     return OK;
 }
 
-enum err jinja_sb_puts(struct jinja_sb *b, const char *s, bool is_input)
+enum err jinja_sb_puts(struct jinja_sb *b, const char *s, jinja_origin origin)
 {
-    return jinja_sb_put(b, s, strlen(s), is_input);
+    return jinja_sb_put(b, s, strlen(s), origin);
 }
 
-enum err jinja_sb_put_char(struct jinja_sb *b, uint32_t cp, bool is_input)
+enum err jinja_sb_put_char(struct jinja_sb *b, uint32_t cp, jinja_origin origin)
 {
     char utf8[UTF8_MAX_BYTES];
     size_t n = (size_t)utf8_encode(cp, utf8);
-    return jinja_sb_put(b, utf8, n, is_input);
+    return jinja_sb_put(b, utf8, n, origin);
 }
 
 static size_t n_spans(const struct jval *v)
@@ -181,12 +181,12 @@ static size_t span_at(const struct jval *v, size_t at)
     return lo;
 }
 
-bool jinja_str_origin(const struct jval *v, size_t at)
+jinja_origin jinja_str_origin(const struct jval *v, size_t at)
 {
     if (n_spans(v) == 0)
-        return v->is_input;
+        return v->origin;
     size_t i = span_at(v, at);
-    return i == n_spans(v) || v->s.extra->spans[i].is_input;
+    return i < n_spans(v) ? v->s.extra->spans[i].origin : JINJA_FROM_INPUT;
 }
 
 enum err jinja_sb_put_part(struct jinja_sb *b, const struct jval *v,
@@ -195,11 +195,11 @@ enum err jinja_sb_put_part(struct jinja_sb *b, const struct jval *v,
     if (from >= to)
         return OK;
     if (n_spans(v) == 0)
-        return jinja_sb_put(b, v->s.p + from, to - from, v->is_input);
+        return jinja_sb_put(b, v->s.p + from, to - from, v->origin);
     for (size_t i = span_at(v, from); from < to; i++) {
         const struct jinja_span *span = v->s.extra->spans + i;
         size_t end = span->end < to ? span->end : to;
-        TRY(jinja_sb_put(b, v->s.p + from, end - from, span->is_input));
+        TRY(jinja_sb_put(b, v->s.p + from, end - from, span->origin));
         from = end;
     }
     return OK;
@@ -211,7 +211,7 @@ enum err jinja_sb_done(struct jinja_sb *b, struct jval *out)
     out->s.p = b->p != NULL ? b->p : "";
     out->s.n = b->n;
     for (size_t i = 0; i < b->n_spans; i++)
-        out->is_input |= b->spans[i].is_input;
+        out->origin |= b->spans[i].origin;
     if (b->n == 0)
         return OK;
     struct jinja_extra *extra;
@@ -240,7 +240,7 @@ enum err jinja_str_part(struct jinja_run *r, const struct jval *v, size_t from,
     if (n_spans(v) > 0 && to > from) {
         const struct jinja_span *spans = v->s.extra->spans;
         size_t first = span_at(v, from), last = span_at(v, to - 1);
-        part.is_input = spans[first].is_input;
+        part.origin = spans[first].origin;
         if (first != last) {
             struct jinja_extra *extra;
             struct jinja_span *own;
@@ -251,11 +251,11 @@ enum err jinja_str_part(struct jinja_run *r, const struct jval *v, size_t from,
             for (size_t i = 0; i < n; i++) {
                 own[i] = spans[first + i];
                 own[i].end -= from;
+                part.origin |= own[i].origin;
             }
             own[n - 1].end = to - from;
             extra->spans = own;
             extra->n_spans = n;
-            part.is_input = true;
             part.s.extra = extra;
         }
     }
@@ -280,9 +280,9 @@ static enum err resume(struct jinja_run *r, const struct jval *a, size_t more,
     b->n = a->s.n;
     b->cap = room->cap - before;
     if (n_spans(a) == 0)
-        return mark(b, b->n, a->is_input);
+        return mark(b, b->n, a->origin);
     for (size_t i = 0; i < n_spans(a); i++)
-        TRY(mark(b, a->s.extra->spans[i].end, a->s.extra->spans[i].is_input));
+        TRY(mark(b, a->s.extra->spans[i].end, a->s.extra->spans[i].origin));
     return jinja_step(r, n_spans(a) / BYTES_PER_STEP);
 }
 

@@ -22,11 +22,11 @@ struct jinja_sb {
 };
 
 MUST_CHECK enum err jinja_sb_put(struct jinja_sb *b, const char *s, size_t n,
-                                 bool is_input);
+                                 jinja_origin origin);
 MUST_CHECK enum err jinja_sb_puts(struct jinja_sb *b, const char *s,
-                                  bool is_input);
+                                  jinja_origin origin);
 MUST_CHECK enum err jinja_sb_put_char(struct jinja_sb *b, uint32_t cp,
-                                      bool is_input);
+                                      jinja_origin origin);
 /* Bytes [from, to) of a string with their origins. */
 MUST_CHECK enum err jinja_sb_put_part(struct jinja_sb *b, const struct jval *v,
                                       size_t from, size_t to);
@@ -36,7 +36,7 @@ MUST_CHECK enum err jinja_sb_put_value(struct jinja_sb *b,
 MUST_CHECK enum err jinja_sb_done(struct jinja_sb *b, struct jval *out);
 
 /* Origin of one byte. */
-bool jinja_str_origin(const struct jval *v, size_t at);
+jinja_origin jinja_str_origin(const struct jval *v, size_t at);
 MUST_CHECK enum err jinja_str_part(struct jinja_run *r, const struct jval *v,
                                    size_t from, size_t to, struct jval *out);
 /* a + b, without a copy of `a` where there is room behind it. */

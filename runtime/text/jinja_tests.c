@@ -138,7 +138,7 @@ static enum err remainder_is(struct jinja_run *r, const struct jval *self,
                              const struct jval *by, int64_t rest,
                              struct jval *out)
 {
-    struct jval m, want = jinja_int(rest, false);
+    struct jval m, want = jinja_int(rest, JINJA_FROM_TEMPLATE);
     bool same;
     TRY(jinja_binary(r, JINJA_OP_MOD, self, by, &m));
     TRY(jinja_equal(r, &m, &want, &same));
@@ -148,14 +148,14 @@ static enum err remainder_is(struct jinja_run *r, const struct jval *self,
 
 TEST(t_odd)
 {
-    struct jval two = jinja_int(2, false);
+    struct jval two = jinja_int(2, JINJA_FROM_TEMPLATE);
     TRY(no_args(r, args));
     return remainder_is(r, self, &two, 1, out);
 }
 
 TEST(t_even)
 {
-    struct jval two = jinja_int(2, false);
+    struct jval two = jinja_int(2, JINJA_FROM_TEMPLATE);
     TRY(no_args(r, args));
     return remainder_is(r, self, &two, 0, out);
 }
@@ -324,7 +324,7 @@ TEST(g_strftime_now)
     size_t n = strftime(shown, sizeof(shown), fmt, &tm);
 #pragma GCC diagnostic pop
     struct jinja_sb b = {.r = r};
-    TRY(jinja_sb_put(&b, shown, n, format.is_input));
+    TRY(jinja_sb_put(&b, shown, n, format.origin));
     TRY(jinja_sb_done(&b, &text));
     *out = text;
     return OK;
@@ -364,8 +364,8 @@ TEST(g_range)
     s->stop = v[1];
     s->step = v[2];
     for (size_t i = 0; i < s->n; i++)
-        s->items[i] = jinja_int(v[0] + (int64_t)i * v[2], false);
-    *out = jinja_of_seq(s, false);
+        s->items[i] = jinja_int(v[0] + (int64_t)i * v[2], JINJA_FROM_TEMPLATE);
+    *out = jinja_of_seq(s, JINJA_FROM_TEMPLATE);
     return OK;
 }
 
@@ -394,7 +394,7 @@ static enum err fill_dict(struct jinja_run *r, const struct jinja_args *args,
         struct jval key = jinja_text("");
         key.s.p = args->kw[i].name;
         key.s.n = args->kw[i].n;
-        key.is_input = args->kw[i].is_input;
+        key.origin = args->kw[i].origin;
         TRY(jinja_dict_put(r, d, &key, &args->kw[i].value));
     }
     return OK;

@@ -121,7 +121,7 @@ static bool is_final_sigma(const char *s, size_t n, size_t at)
 
 enum letter_case { AS_UPPER, AS_LOWER, AS_TITLE };
 
-static enum err put_upper(struct jinja_sb *b, uint32_t cp, bool is_input,
+static enum err put_upper(struct jinja_sb *b, uint32_t cp, jinja_origin origin,
                           bool title)
 {
     /* A character whose capital is several letters (0xDF: SS) is, for all of
@@ -139,13 +139,13 @@ static enum err put_upper(struct jinja_sb *b, uint32_t cp, bool is_input,
                     (title && category == UTF8PROC_CATEGORY_LT);
     bool has_title = title && up != (utf8proc_int32_t)cp && cp != 0xDF;
     if (n < 2 || n > FOLD_MAX || is_upper || has_title)
-        return jinja_sb_put_char(b, (uint32_t)up, is_input);
+        return jinja_sb_put_char(b, (uint32_t)up, origin);
     for (utf8proc_ssize_t i = 0; i < n; i++) {
         utf8proc_int32_t c = utf8proc_toupper(fold[i]);
-        TRY(jinja_sb_put_char(b, (uint32_t)c, is_input));
+        TRY(jinja_sb_put_char(b, (uint32_t)c, origin));
         /* A title has one capital; marks go with it. */
         while (title && c != fold[i] && i + 1 < n)
-            TRY(jinja_sb_put_char(b, (uint32_t)fold[++i], is_input));
+            TRY(jinja_sb_put_char(b, (uint32_t)fold[++i], origin));
     }
     return OK;
 }
@@ -157,17 +157,17 @@ static enum err put_case(struct jinja_sb *b, const struct jval *s, size_t from,
 {
     uint32_t cp;
     size_t len = jinja_char(s->s.p + at, to - at, &cp);
-    bool is_input = jinja_str_origin(s, at);
+    jinja_origin origin = jinja_str_origin(s, at);
     if (len == 1 && (unsigned char)s->s.p[at] >= 0x80)
         return jinja_sb_put_part(b, s, at, at + 1); /* not a character */
     if (as != AS_LOWER)
-        return put_upper(b, cp, is_input, as == AS_TITLE);
+        return put_upper(b, cp, origin, as == AS_TITLE);
     if (cp == 0x3A3 && is_final_sigma(s->s.p + from, to - from, at - from))
-        return jinja_sb_put_char(b, 0x3C2, is_input);
+        return jinja_sb_put_char(b, 0x3C2, origin);
     if (cp == 0x130)
-        return jinja_sb_puts(b, "i\xCC\x87", is_input);
+        return jinja_sb_puts(b, "i\xCC\x87", origin);
     return jinja_sb_put_char(
-        b, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp), is_input);
+        b, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp), origin);
 }
 
 /* What ends a word for the filter `title`. */

@@ -14,14 +14,14 @@ struct jval jinja_bool(bool b)
     return (struct jval){.type = JINJA_BOOL, .b = b};
 }
 
-struct jval jinja_int(int64_t i, bool is_input)
+struct jval jinja_int(int64_t i, jinja_origin origin)
 {
-    return (struct jval){.type = JINJA_INT, .is_input = is_input, .i = i};
+    return (struct jval){.type = JINJA_INT, .origin = origin, .i = i};
 }
 
-struct jval jinja_float(double f, bool is_input)
+struct jval jinja_float(double f, jinja_origin origin)
 {
-    return (struct jval){.type = JINJA_FLOAT, .is_input = is_input, .f = f};
+    return (struct jval){.type = JINJA_FLOAT, .origin = origin, .f = f};
 }
 
 struct jval jinja_text(const char *s)
@@ -37,9 +37,9 @@ struct jval jinja_undefined(const char *hint)
     return (struct jval){.type = JINJA_UNDEFINED, .hint = hint};
 }
 
-struct jval jinja_of_seq(struct jinja_seq *s, bool is_input)
+struct jval jinja_of_seq(struct jinja_seq *s, jinja_origin origin)
 {
-    return (struct jval){.type = JINJA_SEQ, .is_input = is_input, .seq = s};
+    return (struct jval){.type = JINJA_SEQ, .origin = origin, .seq = s};
 }
 
 bool jinja_is_undefined(const struct jval *v)

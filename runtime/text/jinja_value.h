@@ -6,10 +6,10 @@
  * by value and shared freely. Everything a value points to is in the arena of
  * its run, in the template, or in the input tree.
  *
- * Origin: is_input of a string says that some byte of it came from the input.
- * Where a string mixes both, extra->spans says which bytes. The flag of other
- * values stands for what their text would be when printed; the flag of a list
- * or an object for its brackets and commas, its members have their own.
+ * Origin of a string: where its bytes came from, all of them together. Where a
+ * string mixes origins, extra->spans says which bytes have which. That of
+ * other values stands for what their text would be when printed; that of a
+ * list or an object for its brackets and commas, its members have their own.
  *
  * Only for the files of the module jinja. Threads: a run belongs to one.
  */
@@ -49,10 +49,18 @@ enum jinja_seq_kind {
     JINJA_ITEMS
 };
 
+/* A set: what was computed from several has all of theirs. */
+typedef uint8_t jinja_origin;
+enum {
+    JINJA_FROM_TEMPLATE = 0,
+    JINJA_FROM_INPUT = 1,
+    JINJA_FROM_MARKED = 2 /* with JINJA_FROM_INPUT: below a JINJA_MARK */
+};
+
 struct jinja_span {
     size_t end; /* the span ends before this byte; it starts where the one
                    before it ends */
-    bool is_input;
+    jinja_origin origin;
 };
 
 /* Room behind a string that grows by concatenation, so that building a text
@@ -77,7 +85,7 @@ struct jinja_func;
 
 struct jval {
     uint8_t type; /* enum jinja_type */
-    bool is_input;
+    jinja_origin origin;
     bool is_markup; /* strings: went through |safe or |escape */
     union {
         bool b;
@@ -131,7 +139,7 @@ struct jinja_kwarg {
     const char *name;
     size_t n;
     struct jval value;
-    bool is_input; /* the name: from ** of an input object */
+    jinja_origin origin; /* of the name: from ** of an input object */
 };
 
 struct jinja_run {
@@ -142,6 +150,7 @@ struct jinja_run {
     unsigned depth;
     unsigned line; /* of what is being evaluated */
     int64_t now;
+    jinja_origin importing; /* of what jinja_import() meets now */
     struct jinja_scope *globals;
     struct errmsg *m;
 };
@@ -196,11 +205,11 @@ MUST_CHECK enum err jinja_import(struct jinja_run *r, const cJSON *tree,
 
 struct jval jinja_none(void);
 struct jval jinja_bool(bool b);
-struct jval jinja_int(int64_t i, bool is_input);
-struct jval jinja_float(double f, bool is_input);
+struct jval jinja_int(int64_t i, jinja_origin origin);
+struct jval jinja_float(double f, jinja_origin origin);
 struct jval jinja_text(const char *s); /* template origin */
 struct jval jinja_undefined(const char *hint);
-struct jval jinja_of_seq(struct jinja_seq *s, bool is_input);
+struct jval jinja_of_seq(struct jinja_seq *s, jinja_origin origin);
 
 bool jinja_is_undefined(const struct jval *v);
 bool jinja_is_number(const struct jval *v); /* bool, int or float */
@@ -246,8 +255,8 @@ MUST_CHECK enum err jinja_list_add(struct jinja_run *r, struct jinja_list *l,
                                    struct jval v);
 MUST_CHECK enum err jinja_list_done(struct jinja_run *r,
                                     const struct jinja_list *l,
-                                    enum jinja_seq_kind kind, bool is_input,
-                                    struct jval *out);
+                                    enum jinja_seq_kind kind,
+                                    jinja_origin origin, struct jval *out);
 /* The same items as something that can be gone through only once. */
 MUST_CHECK enum err jinja_list_once(struct jinja_run *r,
                                     const struct jinja_list *l,

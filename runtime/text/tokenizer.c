@@ -14,6 +14,12 @@ void tokens_fini(struct tokens *v)
     v->n = v->cap = 0;
 }
 
+void token_ranges_fini(struct token_ranges *r)
+{
+    free(r->v);
+    *r = (struct token_ranges){0};
+}
+
 enum err tokens_push(struct tokens *v, int32_t id)
 {
     if (v->max != 0 && v->n >= v->max)

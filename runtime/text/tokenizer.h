@@ -63,6 +63,19 @@ struct tokenizer_spec {
     bool add_bos;
 };
 
+/* Which tokens hold marked text, ascending, disjoint, never empty. A zeroed one
+ * is valid and empty; free with token_ranges_fini. */
+struct token_range {
+    size_t from, to; /* `to` is the first outside */
+};
+
+struct token_ranges {
+    struct token_range *v;
+    size_t n, cap;
+};
+
+void token_ranges_fini(struct token_ranges *r); /* leaves a valid empty one */
+
 /* Token ids, growing. A zeroed one is valid and empty; free with
  * tokens_fini. */
 struct tokens {
@@ -73,6 +86,8 @@ struct tokens {
     /* Or NULL: once it is true, encoding into this list ends soon with
      * ERR_CANCELLED. Borrowed. */
     const atomic_bool *stop;
+    /* Or NULL: gets the tokens of marked segments. Borrowed. */
+    struct token_ranges *marked;
 };
 
 void tokens_fini(struct tokens *v); /* leaves a valid empty one */
@@ -85,6 +100,7 @@ struct text_segment {
     const char *s;
     size_t n;
     bool special; /* special tokens are recognised in it */
+    bool marked;  /* its tokens are wanted in out->marked */
 };
 
 /* On OK the caller owns *out and ends it with tokenizer_free(); on error *out
@@ -123,7 +139,10 @@ MUST_CHECK enum err tokenizer_encode(const struct tokenizer *t,
  * of the pieces joined, except that a special token is recognised only where
  * all of it lies in segments that allow it. Words and merges run across the
  * borders. flags: TOKENIZER_ADD_BOS or 0. A character must not be cut by a
- * border (each segment is repaired on its own). */
+ * border (each segment is repaired on its own). Into out->marked go the tokens
+ * of every word that holds a byte of a marked segment; where the model wants
+ * NFC and a character at the border may be composed, those of its neighbours
+ * too. */
 MUST_CHECK enum err tokenizer_encode_segments(const struct tokenizer *t,
                                               const struct text_segment *seg,
                                               size_t n_segs, unsigned flags,

@@ -34,7 +34,8 @@ static void check_segments(const struct jinja_output *out, bool origins)
     for (size_t i = 0; i < out->n_segments; i++) {
         const struct jinja_segment *s = &out->segments[i];
         assert(s->offset == at && s->length > 0);
-        assert(i == 0 || s->is_template != s[-1].is_template);
+        assert(i == 0 || s->is_template != s[-1].is_template ||
+               s->is_marked != s[-1].is_marked);
         at += s->length;
         assert(at <= out->text.len);
         assert(!origins || !s->is_template ||

@@ -643,6 +643,47 @@ static void a_port_in_use_is_told(void **state)
     bench_stop(&b);
 }
 
+static void a_small_pool(struct server_options *o)
+{
+    o->pool_tokens = 20;
+    o->forget.rules.policy = FORGET_STREAMINGLLM;
+    o->forget.min_head = 5;
+}
+
+static void pins_have_a_limit(void **state)
+{
+    struct bench b;
+    (void)state;
+    bench_start(&b, 2048, NULL, a_small_pool);
+    static const struct {
+        const char *kv;
+        int status;
+    } row[] = {
+        {"{\"pin\":[\"system\"]}", 200}, /* 10 of 20 */
+        {"{\"pin\":[\"user\"]}", 400},   /* 11 */
+        {"{\"pin\":[\"user\"],\"policy\":\"exact\"}", 200},
+        {"{\"pin\":[\"system\"],\"session_tokens\":15}", 200},
+        {"{\"pin\":[\"system\"],\"session_tokens\":14}", 400},
+        {"{\"pin\":[\"assistant\"],\"session_tokens\":5}", 200},
+    };
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        char body[512];
+        snprintf(body, sizeof(body),
+                 "{\"model\":\"toy\",\"max_tokens\":2,\"kv\":%s,\"messages\":["
+                 "{\"role\":\"system\",\"content\":\"abcdefghij\"},"
+                 "{\"role\":\"user\",\"content\":\"\\nabcdefghijk\"}]}",
+                 row[i].kv);
+        struct buf answer = bench_ask(&b, "/v1/chat/completions", body);
+        if (row[i].status == 400) {
+            bench_refused(answer, 400, "pin_limit");
+            continue;
+        }
+        assert_int_equal(bench_status(&answer), 200);
+        buf_fini(&answer);
+    }
+    bench_stop(&b);
+}
+
 static void show_settings(struct server_options *o)
 {
     o->config_json = "{\"kv_memory\":1}";
@@ -761,6 +802,7 @@ int main(void)
         cmocka_unit_test(the_operator_sees_settings_and_can_flush),
         cmocka_unit_test(a_page_with_a_name_of_its_own_is_no_operator),
         cmocka_unit_test(a_flush_that_nobody_waits_for_harms_nobody),
+        cmocka_unit_test(pins_have_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

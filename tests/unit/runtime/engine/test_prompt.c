@@ -109,6 +109,40 @@ static void a_template_that_we_cannot_render_is_told_at_load(void **state)
     toy_fini(&toy);
 }
 
+static void what_a_pinned_role_says_is_known_by_its_tokens(void **state)
+{
+    struct toy toy;
+    struct prompt *p = NULL;
+    struct token_ranges pinned = {0};
+    struct tokens out = {.marked = &pinned};
+    static const char *const roles[] = {"system"};
+    cJSON *tree = cJSON_Parse("[{\"role\":\"system\",\"content\":\"abc\"},"
+                              "{\"role\":\"user\",\"content\":\"de\"},"
+                              "{\"role\":\"system\",\"content\":\"f\"}]");
+    /* <|nan|> a b c <|end|> <|nan|> d e <|end|> <|nan|> f <|end|> */
+    const int32_t wanted[] = {27, 0, 1, 2, 26, 27, 3, 4, 26, 27, 5, 26};
+    const struct prompt_chat chat = {
+        .messages = tree, .pin = roles, .n_pin = 1};
+    struct errmsg m;
+    (void)state;
+    toy_init(&toy);
+    const struct prompt_spec spec = {
+        .tokenizer = toy.tokenizer,
+        .chat_template = {marks, sizeof(marks) - 1}};
+    assert_int_equal(prompt_new(&p, &spec, &m), OK);
+    assert_int_equal(prompt_from_chat(p, &chat, &out, &m), OK);
+    check(out, wanted, 12);
+    assert_int_equal(pinned.n, 2);
+    assert_int_equal(pinned.v[0].from, 1);
+    assert_int_equal(pinned.v[0].to, 4);
+    assert_int_equal(pinned.v[1].from, 10);
+    assert_int_equal(pinned.v[1].to, 11);
+    token_ranges_fini(&pinned);
+    cJSON_Delete(tree);
+    prompt_free(p);
+    toy_fini(&toy);
+}
+
 /* A tokenizer that begins texts with BOS. */
 static struct tokenizer *with_bos(void)
 {
@@ -161,6 +195,7 @@ int main(void)
         cmocka_unit_test(the_template_may_refuse_messages),
         cmocka_unit_test(a_template_that_we_cannot_render_is_told_at_load),
         cmocka_unit_test(the_template_alone_decides_about_bos),
+        cmocka_unit_test(what_a_pinned_role_says_is_known_by_its_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,6 +240,71 @@ static void rendering_leaves_the_messages_alone(void **state)
     cJSON_Delete(r);
 }
 
+/* The marked parts of a chat in brackets. */
+static char *marked_text(const char *template, const char *messages,
+                         const char *const *mark, size_t n_mark)
+{
+    struct chat_template *ct = template_of(template);
+    cJSON *tree = cJSON_Parse(messages);
+    struct chat_options o = {.mark = mark, .n_mark = n_mark};
+    struct jinja_output plain = {0}, out = {0};
+    struct errmsg m = {""};
+    struct buf b = {0};
+    assert_non_null(tree);
+    assert_int_equal(chat_render(&out, ct, tree, &o, &m), OK);
+    o.n_mark = 0;
+    assert_int_equal(chat_render(&plain, ct, tree, &o, &m), OK);
+    assert_string_equal(out.text.data, plain.text.data);
+    for (size_t i = 0; i < out.n_segments; i++) {
+        const struct jinja_segment *s = &out.segments[i];
+        assert_false(s->is_template && s->is_marked);
+        assert_int_equal(buf_puts(&b, s->is_marked ? "[" : ""), OK);
+        assert_int_equal(buf_append(&b, out.text.data + s->offset, s->length),
+                         OK);
+        assert_int_equal(buf_puts(&b, s->is_marked ? "]" : ""), OK);
+    }
+    jinja_output_fini(&out);
+    jinja_output_fini(&plain);
+    cJSON_Delete(tree);
+    chat_template_free(ct);
+    return buf_take(&b);
+}
+
+static void what_some_roles_say_can_be_found_again(void **state)
+{
+    static const char chat[] =
+        "[{\"role\":\"system\",\"content\":\" Be kind. \"},"
+        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Hi\"},"
+        "{\"type\":\"text\",\"text\":\" you\"}]},"
+        "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{"
+        "\"function\":"
+        "{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":12}\"}}]},"
+        "{\"role\":\"tool\",\"content\":\"7\"}]";
+    /* Contents on their way through filters, strings and loops. */
+    static const char winding[] =
+        "{% for m in messages %}{% set t = '<' + m.role + '>' + "
+        "(m.content | trim) %}{{ t | upper }}"
+        "{% for c in m.tool_calls %}{{ c.function.name }}"
+        "{{ c.function.arguments | tojson }}{% endfor %}|{% endfor %}";
+    static const struct {
+        const char *mark[2];
+        const char *wanted;
+    } row[] = {
+        {{"system", "none"},
+         "<SYSTEM>[BE KIND.]|<USER>HI YOU|<ASSISTANT>f{\"x\": 12}|<TOOL>7|"},
+        {{"user", "user"},
+         "<SYSTEM>BE KIND.|<USER>[HI YOU]|<ASSISTANT>f{\"x\": 12}|<TOOL>7|"},
+        {{"assistant", "tool"},
+         "<SYSTEM>BE KIND.|<USER>HI YOU|<ASSISTANT>[f{\"x\": 12}]|<TOOL>[7]|"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        char *text = marked_text(winding, chat, row[i].mark, 2);
+        assert_string_equal(text, row[i].wanted);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +317,7 @@ int main(void)
         cmocka_unit_test(requests_that_make_no_sense_are_refused),
         cmocka_unit_test(a_bad_template_is_refused_when_it_is_made),
         cmocka_unit_test(rendering_leaves_the_messages_alone),
+        cmocka_unit_test(what_some_roles_say_can_be_found_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 
+#include "runtime/text/pretok.h"
 #include "tiny_vocab.h"
 
 static void check_ids(const struct tokens *got, const int32_t *want, size_t n)
@@ -248,20 +249,22 @@ static void check_segments(const struct tokenizer *t,
     tokens_fini(&got);
 }
 
-static void a_special_token_must_lie_in_marked_segments(void **state)
+static void a_special_token_must_lie_in_segments_that_allow_it(void **state)
 {
     (void)state;
     struct specials s = with_specials();
-    const struct text_segment user[] = {
-        {"<|e|>", 5, true}, {"<|e|>", 5, false}, {"<|e|>", 5, true}};
+    const struct text_segment user[] = {{"<|e|>", 5, true, false},
+                                        {"<|e|>", 5, false, false},
+                                        {"<|e|>", 5, true, false}};
     check_segments(s.t, user, 3, IDS(s.end, '<', '|', 'e', '|', '>', s.end));
-    const struct text_segment half[] = {{"<|", 2, true}, {"e|>", 3, false}};
+    const struct text_segment half[] = {{"<|", 2, true, false},
+                                        {"e|>", 3, false, false}};
     check_segments(s.t, half, 2, IDS('<', '|', 'e', '|', '>'));
-    const struct text_segment half_user[] = {{"<|", 2, false},
-                                             {"e|>", 3, true}};
+    const struct text_segment half_user[] = {{"<|", 2, false, false},
+                                             {"e|>", 3, true, false}};
     check_segments(s.t, half_user, 2, IDS('<', '|', 'e', '|', '>'));
     const struct text_segment both[] = {
-        {"<|", 2, true}, {"", 0, false}, {"e|>", 3, true}};
+        {"<|", 2, true, false}, {"", 0, false, false}, {"e|>", 3, true, false}};
     check_segments(s.t, both, 3, IDS(s.end));
     check_segments(s.t, NULL, 0, NULL, 0);
     tokenizer_free(s.t);
@@ -274,9 +277,134 @@ static void words_and_merges_run_across_segments(void **state)
     int32_t ab = tiny_merge(v, "a", "b");
     int32_t sp = tiny_merge(v, " ", "ab");
     struct tokenizer *t = tiny_take(v);
-    const struct text_segment seg[] = {
-        {" ", 1, true}, {"a", 1, false}, {"b", 1, true}, {"ab", 2, false}};
+    const struct text_segment seg[] = {{" ", 1, true, false},
+                                       {"a", 1, false, false},
+                                       {"b", 1, true, false},
+                                       {"ab", 2, false, false}};
     check_segments(t, seg, 4, IDS(sp, ab));
+    tokenizer_free(t);
+}
+
+/* Every word that the rule splits, asked for here a second time: its tokens
+ * (the vocabulary has bytes only) are marked if a byte of it is. */
+static void expect_marks(const char *text, size_t n, const bool *is_marked,
+                         const struct token_ranges *got)
+{
+    struct pretok *rule = NULL;
+    struct pretok_scan scan;
+    size_t begin, end, in_ranges = 0;
+    enum err rc;
+    assert_int_equal(pretok_new(&rule, "gpt-2", 5, NULL), OK);
+    assert_int_equal(pretok_scan_init(&scan, rule), OK);
+    pretok_scan_start(&scan, text, n);
+    while (pretok_scan_next(&scan, &begin, &end, &rc)) {
+        bool wanted = false, found = false;
+        for (size_t i = begin; i < end; i++)
+            wanted |= is_marked[i];
+        for (size_t i = 0; i < got->n; i++)
+            found |= got->v[i].from <= begin && got->v[i].to >= end;
+        assert_int_equal(found, wanted);
+        in_ranges += wanted ? end - begin : 0;
+    }
+    for (size_t i = 0; i < got->n; i++) {
+        assert_true(got->v[i].from < got->v[i].to);
+        assert_true(i == 0 || got->v[i - 1].to < got->v[i].from);
+        in_ranges -= got->v[i].to - got->v[i].from;
+    }
+    assert_int_equal(in_ranges, 0);
+    pretok_scan_fini(&scan);
+    pretok_free(rule);
+}
+
+static void marks_tell_the_tokens_of_marked_words(void **state)
+{
+    enum { ROUNDS = 2000, LONG = 64 };
+    (void)state;
+    uint64_t rng = 11;
+    struct tokenizer *t = tiny_take(tiny_new("gpt-2"));
+    for (int round = 0; round < ROUNDS; round++) {
+        char text[LONG];
+        bool is_marked[LONG];
+        struct text_segment seg[LONG];
+        size_t n = (size_t)next(&rng) % LONG, n_segs = 0;
+        for (size_t i = 0; i < n; i++) {
+            text[i] = "ab 1.\n"[next(&rng) % 6];
+            bool starts = i == 0 || next(&rng) % 5 == 0;
+            is_marked[i] = starts ? next(&rng) % 2 : is_marked[i - 1];
+            if (starts)
+                seg[n_segs++] = (struct text_segment){
+                    text + i, 0, next(&rng) % 2, is_marked[i]};
+            seg[n_segs - 1].n++;
+        }
+        struct token_ranges marks = {0};
+        struct tokens got = {.marked = &marks};
+        assert_int_equal(tokenizer_encode_segments(t, seg, n_segs, 0, &got),
+                         OK);
+        assert_int_equal(got.n, n);
+        expect_marks(text, n, is_marked, &marks);
+        tokens_fini(&got);
+        token_ranges_fini(&marks);
+    }
+    tokenizer_free(t);
+}
+
+static void marks_find_their_tokens_behind_special_ones(void **state)
+{
+    (void)state;
+    struct specials s = with_specials();
+    const struct text_segment seg[] = {
+        {"<|e|>ab", 7, true, false},    {"<|e|>", 5, false, true},
+        {"<|e|>", 5, true, false},      {"c", 1, false, true},
+        {"<|e|><|e|>", 10, true, true}, {"", 0, false, true},
+        {" d", 2, false, false},
+    };
+    struct token_ranges marks = {0};
+    struct tokens got = {.marked = &marks};
+    assert_int_equal(tokenizer_encode_segments(s.t, seg, 7, 0, &got), OK);
+    /* e ab<|e|> e c e e " d": the word <| is a word of its own, and no word
+     * at all of a special token is marked. */
+    assert_int_equal(marks.n, 2);
+    assert_int_equal(marks.v[0].from, 3);
+    assert_int_equal(marks.v[0].to, 8);
+    assert_int_equal(marks.v[1].from, 9);
+    assert_int_equal(marks.v[1].to, 10);
+    tokens_fini(&got);
+    token_ranges_fini(&marks);
+    tokenizer_free(s.t);
+}
+
+/* Two bytes more before the border than the normal form has. */
+static void marks_stay_in_place_under_nfc(void **state)
+{
+    (void)state;
+    struct tokenizer *t = tiny_take(tiny_new("qwen2"));
+    const struct text_segment seg[] = {
+        {"e\xCC\x81\n", 4, false, false}, {"xo\xCC\x88\n", 5, false, true},
+        {"e\xCC\x81\n", 4, false, false}, {"y", 1, false, true},
+        {"\n", 1, false, false},
+    };
+    struct token_ranges marks = {0};
+    struct tokens got = {.marked = &marks};
+    assert_int_equal(tokenizer_encode_segments(t, seg, 5, 0, &got), OK);
+    check_ids(&got, IDS(0xC3, 0xA9, '\n', 'x', 0xC3, 0xB6, '\n', 0xC3, 0xA9,
+                        '\n', 'y', '\n'));
+    assert_int_equal(marks.n, 2);
+    assert_int_equal(marks.v[0].from, 3);
+    assert_int_equal(marks.v[0].to, 7);
+    assert_int_equal(marks.v[1].from, 10);
+    assert_int_equal(marks.v[1].to, 11);
+    /* A mark that is composed with what stands before it. */
+    const struct text_segment across[] = {{"a\ne", 3, false, false},
+                                          {"\xCC\x81", 2, false, true},
+                                          {"\nb", 2, false, false}};
+    got.n = marks.n = 0;
+    assert_int_equal(tokenizer_encode_segments(t, across, 3, 0, &got), OK);
+    check_ids(&got, IDS('a', '\n', 0xC3, 0xA9, '\n', 'b'));
+    assert_int_equal(marks.n, 1);
+    assert_int_equal(marks.v[0].from, 2);
+    assert_int_equal(marks.v[0].to, 4);
+    tokens_fini(&got);
+    token_ranges_fini(&marks);
     tokenizer_free(t);
 }
 
@@ -374,8 +502,8 @@ static void too_many_ids_or_bytes_are_refused_and_nothing_is_added(void **state)
     assert_int_equal(
         tokenizer_encode(t, "", (size_t)TOKENIZER_TEXT_MAX + 1, 0, &v),
         ERR_INVAL);
-    struct text_segment huge[] = {{"a", 1, true},
-                                  {"", TOKENIZER_TEXT_MAX, true}};
+    struct text_segment huge[] = {{"a", 1, true, false},
+                                  {"", TOKENIZER_TEXT_MAX, true, false}};
     assert_int_equal(tokenizer_encode_segments(t, huge, 2, 0, &v), ERR_INVAL);
     tokens_fini(&v);
     tokenizer_free(t);
@@ -620,8 +748,11 @@ int main(void)
         cmocka_unit_test(ill_formed_text_is_read_as_replacement_characters),
         cmocka_unit_test(special_tokens_come_from_marked_text_only),
         cmocka_unit_test(a_merge_never_makes_a_special_token),
-        cmocka_unit_test(a_special_token_must_lie_in_marked_segments),
+        cmocka_unit_test(a_special_token_must_lie_in_segments_that_allow_it),
         cmocka_unit_test(words_and_merges_run_across_segments),
+        cmocka_unit_test(marks_tell_the_tokens_of_marked_words),
+        cmocka_unit_test(marks_find_their_tokens_behind_special_ones),
+        cmocka_unit_test(marks_stay_in_place_under_nfc),
         cmocka_unit_test(bos_is_added_once_where_the_model_wants_it),
         cmocka_unit_test(kinds_names_and_bytes_of_tokens_can_be_asked_for),
         cmocka_unit_test(answers_end_at_the_named_ids_and_the_usual_names),

@@ -210,12 +210,12 @@ static void segments_give_the_ids_of_the_text_joined(void **state)
             if (((unsigned char)text.data[at] & 0xC0) == 0x80 ||
                 golden_below(&rng, 4) != 0)
                 continue;
-            seg[n++] =
-                (struct text_segment){text.data + begin, at - begin, special};
+            seg[n++] = (struct text_segment){text.data + begin, at - begin,
+                                             special, false};
             begin = at;
         }
-        seg[n++] =
-            (struct text_segment){text.data + begin, text.len - begin, special};
+        seg[n++] = (struct text_segment){text.data + begin, text.len - begin,
+                                         special, false};
         encode(f, &line, special ? TOKENIZER_PARSE_SPECIAL : 0, &want);
         got.n = 0;
         assert_int_equal(tokenizer_encode_segments(f->t, seg, n, 0, &got), OK);
