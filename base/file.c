@@ -136,8 +136,8 @@ static void sync_folder_of(const char *path)
     close(fd);
 }
 
-enum err file_replace(const char *path, const void *data, size_t len,
-                      struct errmsg *m)
+static enum err replace(const char *path, const void *data, size_t len,
+                        mode_t mode, struct errmsg *m)
 {
     enum err rc = ERR_IO;
     int fd = -1;
@@ -155,7 +155,9 @@ enum err file_replace(const char *path, const void *data, size_t len,
         return err_set(m, ERR_INVAL, "path of %zu bytes is too long",
                        strlen(path));
 
-    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    /* What a crash left would keep its old permissions. */
+    unlink(tmp);
+    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (fd < 0) {
         err_set(m, rc, "cannot create %s: %s", tmp, strerror(errno));
         goto out;
@@ -178,4 +180,16 @@ out:
     if (rc != OK && fd >= 0)
         unlink(tmp);
     return rc;
+}
+
+enum err file_replace(const char *path, const void *data, size_t len,
+                      struct errmsg *m)
+{
+    return replace(path, data, len, 0600, m);
+}
+
+enum err file_replace_shared(const char *path, const void *data, size_t len,
+                             struct errmsg *m)
+{
+    return replace(path, data, len, 0666, m);
 }

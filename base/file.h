@@ -40,5 +40,9 @@ MUST_CHECK enum err file_read_all(struct buf *out, const char *path, size_t max,
  * that name is ERR_INVAL and stays too. A symbolic link becomes a file. */
 MUST_CHECK enum err file_replace(const char *path, const void *data, size_t len,
                                  struct errmsg *m);
+/* The same for what a user asked for by name and may want to share: mode 0666
+ * less the umask. */
+MUST_CHECK enum err file_replace_shared(const char *path, const void *data,
+                                        size_t len, struct errmsg *m);
 
 #endif

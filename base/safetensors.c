@@ -337,7 +337,7 @@ enum err safetensors_write(const char *path,
     if (rc != OK)
         err_set(m, rc, "no memory to write %s", path);
     else
-        rc = file_replace(path, b.data, b.len, m);
+        rc = file_replace_shared(path, b.data, b.len, m);
     buf_fini(&b);
     return rc;
 }

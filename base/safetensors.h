@@ -59,7 +59,7 @@ struct safetensors_string {
     const char *key, *value;
 };
 
-/* Writes a whole file, atomically (file_replace). */
+/* Writes a whole file, atomically (file_replace_shared). */
 MUST_CHECK enum err safetensors_write(const char *path,
                                       const struct safetensors_string *meta,
                                       size_t n_meta,

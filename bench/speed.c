@@ -514,7 +514,7 @@ static enum err put_json(const char *path, const cJSON *tree, struct errmsg *m)
     else if (strcmp(path, "-") == 0)
         fputs(text.data, stdout);
     else
-        rc = file_replace(path, text.data, text.len, m);
+        rc = file_replace_shared(path, text.data, text.len, m);
     buf_fini(&text);
     return rc;
 }

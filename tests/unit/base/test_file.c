@@ -66,6 +66,27 @@ static void what_is_written_is_read_and_mapped(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void a_shared_file_has_the_mode_of_the_umask(void **state)
+{
+    static const mode_t masks[] = {022, 027, 077};
+    char path[256], tmp[256];
+    struct stat st;
+    (void)state;
+    in_dir(path, "f");
+    in_dir(tmp, "f.tmp");
+    for (int i = 0; i < 3; i++) {
+        /* A crash left this one. */
+        assert_int_equal(file_replace(tmp, "old", 3, NULL), OK);
+        mode_t before = umask(masks[i]);
+        assert_int_equal(file_replace_shared(path, "x", 1, NULL), OK);
+        umask(before);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0666 & ~masks[i]);
+        assert_int_equal(stat(tmp, &st), -1);
+    }
+    assert_int_equal(unlink(path), 0);
+}
+
 static void a_file_above_the_limit_is_refused(void **state)
 {
     (void)state;
@@ -152,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read_and_mapped),
+        cmocka_unit_test(a_shared_file_has_the_mode_of_the_umask),
         cmocka_unit_test(a_file_above_the_limit_is_refused),
         cmocka_unit_test(what_is_no_regular_file_is_named),
         cmocka_unit_test(an_empty_file_maps_to_no_bytes),
