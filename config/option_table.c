@@ -140,6 +140,19 @@ static const struct option table[] = {
                 "with 429 and a Retry-After header.",
     },
     {
+        .name = "gates",
+        .type = OPT_STRING,
+        .field = FIELD(gates),
+        .dflt = "auto",
+        .word = "FILE|auto|none",
+        .help = "Retention gates: how long each cached entry stays useful. "
+                "auto takes the first file in gates/pretrained that was made "
+                "for this model, beside the program's folder, then in the "
+                "working directory; without one the server runs without "
+                "gates. A file that does not fit the model stops the start. "
+                "docs/gates.md says more.",
+    },
+    {
         .name = "policy",
         .type = OPT_STRING,
         .field = FIELD(policy),

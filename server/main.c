@@ -59,7 +59,6 @@ struct parts {
     char fingerprint[32];
     int64_t created;
     uint32_t max_context;
-    bool has_gates;
     struct forget_rules rules; /* of requests that say nothing */
     struct buf config_json;    /* the settings that are in force */
 };
@@ -160,6 +159,26 @@ static uint32_t step_rows(const struct parts *p)
     return running + 64 > STEP_ROWS ? running + 64 : STEP_ROWS;
 }
 
+/* Gates that do not fit are a wrong setting, whatever is wrong with them. */
+static enum err find_gates(struct parts *p, struct errmsg *m)
+{
+    char path[GATE_PATH_MAX];
+    struct errmsg why = {0};
+    enum err rc =
+        model_find_gates(p->model, p->gguf, p->config.gates, path, &why);
+    if (rc != OK)
+        return err_set(m, rc == ERR_NOMEM ? rc : ERR_INVAL, "--gates: %s",
+                       why.text);
+    if (path[0] != '\0')
+        log_msg(LOG_LEVEL_INFO, "retention gates: %s", path);
+    else
+        log_msg(LOG_LEVEL_INFO, "no retention gates: %s",
+                strcmp(p->config.gates, "none") == 0
+                    ? "--gates none"
+                    : "none were found for this model");
+    return config_set_string(&p->config.gates, path[0] != '\0' ? path : "none");
+}
+
 static enum err load_model(struct parts *p, struct errmsg *m)
 {
     struct model_options o = {.max_rows = step_rows(p),
@@ -176,6 +195,8 @@ static enum err load_model(struct parts *p, struct errmsg *m)
     rc = model_load(&p->model, p->gguf, &o, m);
     if (rc == OK)
         rc = read_context(p, m);
+    if (rc == OK)
+        rc = find_gates(p, m);
     if (rc == OK)
         rc = tokenizer_from_gguf(&p->tokenizer, p->gguf, m);
     if (rc == OK)
@@ -209,7 +230,7 @@ static enum err find_rules(struct forget_rules *r, const struct config *c,
 static enum err check_rules(const struct parts *p, struct errmsg *m)
 {
     const struct forget_rules *r = &p->rules;
-    if (forget_needs_gates(r) && !p->has_gates)
+    if (forget_needs_gates(r) && !model_has_gates(p->model))
         return err_set(m, ERR_INVAL,
                        "%s ranks by retention gates, and this model has none: "
                        "train some (ebb gates train), or use streamingllm",
@@ -228,7 +249,7 @@ static enum err read_rules(struct parts *p, struct errmsg *m)
 {
     struct config *c = &p->config;
     char admission[FORGET_ADMISSION_MAX];
-    p->rules = forget_default_rules(p->has_gates);
+    p->rules = forget_default_rules(model_has_gates(p->model));
     enum err rc = find_rules(&p->rules, c, m);
     if (rc == OK)
         rc = check_rules(p, m);
@@ -303,7 +324,7 @@ static enum err start_server(struct parts *p, struct errmsg *m)
         .cors_origins = (const char *const *)c->cors_origin.item,
         .n_cors_origins = c->cors_origin.n,
         .forget = forget_options(p),
-        .has_gates = p->has_gates,
+        .has_gates = model_has_gates(p->model),
         .pool_tokens = engine_pool_tokens(p->engine),
         .config_json = p->config_json.data,
         .max_body = c->max_body,

@@ -1,3 +1,4 @@
+#include "base/hash.h"
 #include "runtime/model/model_internal.h"
 
 /* The first product is one more matrix beside q, k and v; the second runs
@@ -97,14 +98,19 @@ void model_gates_drop(struct model *m)
     *g = (struct model_gates){0};
 }
 
+static struct gate_shape gate_shape_of(const struct model *m)
+{
+    return (struct gate_shape){.n_layers = m->cfg.n_layers,
+                               .n_embd = m->cfg.n_embd,
+                               .n_kv_heads = m->cfg.n_kv_heads};
+}
+
 enum err model_set_gates(struct model *m, const struct gate *gate,
                          struct errmsg *e)
 {
     struct model_gates g = {0};
     if (gate != NULL) {
-        struct gate_shape need = {.n_layers = m->cfg.n_layers,
-                                  .n_embd = m->cfg.n_embd,
-                                  .n_kv_heads = m->cfg.n_kv_heads};
+        struct gate_shape need = gate_shape_of(m);
         enum err rc = gate_check_fit(&gate->shape, &need, e);
         if (rc == OK)
             rc = make_gates(&g, gate, m, e);
@@ -116,6 +122,25 @@ enum err model_set_gates(struct model *m, const struct gate *gate,
     m->info.packed_bytes += g.weight_bytes;
     m->info.scratch_bytes += g.scratch_bytes;
     return OK;
+}
+
+enum err model_find_gates(struct model *m, const struct gguf *g,
+                          const char *which, char path[GATE_PATH_MAX],
+                          struct errmsg *e)
+{
+    uint8_t digest[HASH_BYTES];
+    char hex[HASH_HEX];
+    struct gate *gate = NULL;
+    enum err rc = gguf_fingerprint(g, digest, e);
+    if (rc != OK)
+        return rc;
+    hash_hex(hex, digest, sizeof(digest));
+    struct gate_base base = {.shape = gate_shape_of(m), .fingerprint = hex};
+    rc = gate_find(&gate, path, which, &base, e);
+    if (rc == OK)
+        rc = model_set_gates(m, gate, e);
+    gate_free(gate);
+    return rc;
 }
 
 bool model_has_gates(const struct model *m)

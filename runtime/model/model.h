@@ -31,7 +31,7 @@
 #include "base/kv_layout.h"
 #include "base/workers.h"
 #include "cache/table.h"
-#include "gates/gate.h"
+#include "gates/gate_find.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/kernels/ops.h"
 
@@ -90,6 +90,13 @@ const struct model_info *model_info(const struct model *m);
  * for a model of another shape, ERR_NOMEM; the gates from before then stay. */
 MUST_CHECK enum err model_set_gates(struct model *m, const struct gate *gate,
                                     struct errmsg *e);
+/* The same with the gates that the user asks for, as in gate_find.h: which is
+ * "none", "auto" or a file; g is what the model was loaded from. path is the
+ * file they came from, "" where there are none. On error nothing changes. */
+MUST_CHECK enum err model_find_gates(struct model *m, const struct gguf *g,
+                                     const char *which,
+                                     char path[GATE_PATH_MAX],
+                                     struct errmsg *e);
 bool model_has_gates(const struct model *m);
 
 /* Moves the entries of a table together in RoPE position, so that a session

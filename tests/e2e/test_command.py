@@ -1,5 +1,8 @@
 """The command line, start and end of the program."""
+import json
+import math
 import signal
+import struct
 import subprocess
 import threading
 import time
@@ -65,6 +68,8 @@ def test_settings_that_the_model_cannot_do(ebb, small_model):
 @pytest.mark.parametrize("args, words", [
     (["--policy", "dbtrimkw"], ["--policy", "dbtrimkw", "streamingllm"]),
     (["--policy", "snapkv"], ["--policy", "snapkv", "not built"]),
+    (["--gates", "none.safetensors"], ["--gates", "none.safetensors"]),
+    (["--gates", "none", "--policy", "dbtrimkv"], ["--policy", "train"]),
     (["--admission", "selkv+merge"], ["--admission", "selkv", "drop"]),
     (["--admission", "retention+glue"], ["--admission", "glue"]),
     (["--unbounded-context", "--session-tokens", 8192],
@@ -75,6 +80,51 @@ def test_names_and_caps_that_mean_nothing_here(ebb, small_model, args, words):
     assert r.returncode == 2 and "listening" not in r.stdout
     for word in words:
         assert word in r.stderr
+
+
+def put_gates(path, layers, width, **metadata):
+    """Gates of zeros for inputs of 576 and 3 KV heads, by the format."""
+    header, end = {"__metadata__": {"gate": "rg", **metadata}}, 0
+    for layer in range(layers):
+        for name, shape in (("linear1.weight", [width, 576]),
+                            ("linear1.bias", [width]),
+                            ("linear2.weight", [3, width]), ("bias", [3])):
+            size = 2 * math.prod(shape)
+            header[f"model.layers.{layer}.self_attn.retention_gate.{name}"] = {
+                "dtype": "F16", "shape": shape,
+                "data_offsets": [end, end + size]}
+            end += size
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
+
+
+def test_gates_that_do_not_fit_stop_the_start(ebb, small_model, tmp_path):
+    gates = tmp_path / "g.safetensors"
+    for layers, metadata, words in (
+            (29, {}, ["29 layers", "30 layers"]),
+            (30, {"base_fingerprint": "abc"}, ["another model", "abc"])):
+        put_gates(gates, layers, 4, **metadata)
+        r = run(ebb, "serve", "--model", small_model, "--kv-memory", "64MiB",
+                "--gates", gates)
+        assert r.returncode == 2 and "listening" not in r.stdout
+        for word in ["--gates", str(gates)] + words:
+            assert word in r.stderr
+
+
+def test_gates_change_no_answer_while_nothing_is_forgotten(launch, tmp_path):
+    gates = tmp_path / "g.safetensors"
+    put_gates(gates, 30, 4)
+    answers = []
+    for which, line in ((gates, f"retention gates: {gates}"),
+                        ("none", "no retention gates: --gates none")):
+        server = launch("--kv-memory", "64MiB", "--gates", which)
+        assert line in server.log()
+        shown = server.get("/admin/config").json
+        assert shown["gates"] == str(which)
+        r = server.post(CHAT, chat("Name three rivers.", max_tokens=12))
+        answers.append(r.json["choices"][0]["message"]["content"])
+        server.close()
+    assert answers[0] and answers[0] == answers[1]
 
 
 def test_the_settings_in_force_are_shown(launch):

@@ -3,6 +3,7 @@
  * not change. */
 #include "tests/unit/runtime/model/model_check.h"
 
+#include "base/hash.h"
 #include "gates/train/frozen.h"
 #include "tests/unit/gates/gate_check.h"
 
@@ -394,6 +395,41 @@ gates_of_another_shape_are_refused_and_memory_is_counted(void **state)
     rig_close(&r);
 }
 
+/* A file for this model is taken; one that says it is another's is not, and
+ * the gates from before stay. */
+static void gates_are_found_by_the_fingerprint_of_the_model(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct errmsg m = {""};
+    uint8_t digest[HASH_BYTES];
+    char hex[HASH_HEX], file[] = "/tmp/ebb-gates-XXXXXX", path[GATE_PATH_MAX];
+    struct safetensors_string meta[] = {{"gate", "rg10"},
+                                        {"base_fingerprint", hex}};
+    int fd = mkstemp(file);
+    assert_true(fd >= 0);
+    close(fd);
+    open_tiny(&r, "qwen3-gqa3-96", ops_best(), KV_F16, 1);
+    struct gate *g = gates_for(&r, GATE_RG10);
+    assert_int_equal(gguf_fingerprint(r.gguf, digest, NULL), OK);
+    hash_hex(hex, digest, sizeof(digest));
+    assert_int_equal(gate_save(g, file, true, meta, 2, NULL), OK);
+    assert_int_equal(model_find_gates(r.model, r.gguf, file, path, &m), OK);
+    assert_string_equal(path, file);
+    assert_true(model_has_gates(r.model));
+    hex[0] = hex[0] == '0' ? '1' : '0';
+    assert_int_equal(gate_save(g, file, true, meta, 2, NULL), OK);
+    assert_int_equal(model_find_gates(r.model, r.gguf, file, path, &m),
+                     ERR_CONFLICT);
+    assert_non_null(strstr(m.text, "another model"));
+    assert_true(model_has_gates(r.model));
+    assert_int_equal(model_find_gates(r.model, r.gguf, "none", path, &m), OK);
+    assert_false(model_has_gates(r.model));
+    unlink(file);
+    gate_free(g);
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +438,7 @@ int main(void)
         cmocka_unit_test(gates_change_no_logit_and_no_position),
         cmocka_unit_test(
             gates_of_another_shape_are_refused_and_memory_is_counted),
+        cmocka_unit_test(gates_are_found_by_the_fingerprint_of_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
