@@ -32,14 +32,21 @@ static bool is_policy(const struct choice *c)
     return c->kind == CHOICE_PASS || c->kind == CHOICE_POLICY;
 }
 
-/* The metric of a choice, document by document; returns how many. Tasks
- * without answers have no exact match. */
+/* Tasks without answers have no exact match, and not all have wrong ones. */
+static bool has_metric(enum task task, enum metric m)
+{
+    return m == METRIC_EM       ? task_info(task)->has_answers
+           : m == METRIC_CHOICE ? task_info(task)->has_choices
+                                : true;
+}
+
+/* The metric of a choice, document by document; returns how many. */
 static uint32_t collect(const struct work *w, const struct group *g,
                         const struct choice *c, enum metric metric, double *x)
 {
     uint32_t n = 0;
     for (uint32_t t = 0; t < g->n; t++) {
-        if (metric == METRIC_EM && !task_info(g->task[t])->has_answers)
+        if (!has_metric(g->task[t], metric))
             continue;
         for (uint32_t d = 0; d < w->in->n_docs; d++)
             x[n++] = records_find(w->in->records, g->task[t], d, c)

@@ -29,7 +29,7 @@ static void format_value(char out[VALUE_MAX], const struct cells *c,
 /* Shares of tokens are sure enough to go without an interval. */
 static int width_of(enum metric metric)
 {
-    return metric == METRIC_AGREE || metric == METRIC_TOP1 ? 6 : 22;
+    return metric == METRIC_AGREE || metric == METRIC_TOP1 ? 6 : 23;
 }
 
 static void print_row(const struct cells *c, const struct cells_row *row,

@@ -7,7 +7,6 @@
 #include "cache/compact.h"
 #include "cache/select.h"
 #include "config/flags.h"
-#include "runtime/kernels/quant.h"
 
 enum { NAMES_MAX = 64 };
 
@@ -58,7 +57,8 @@ struct chooser {
     /* Of all lists, max_tokens each. */
     int32_t *pos;
     float *log_beta, *key_norm, *value_norm;
-    float *key; /* times head_dim */
+    float *key;   /* times head_dim */
+    float *value; /* one for each thread */
     uint8_t *keep;
     uint16_t *gone; /* [units of the pool], zero between calls */
     struct select *select;
@@ -94,10 +94,12 @@ enum err chooser_new(struct chooser **out, const struct chooser_size *size,
     c->key_norm = malloc(n * sizeof(float));
     c->value_norm = malloc(n * sizeof(float));
     c->key = malloc(n * size->head_dim * sizeof(float));
+    c->value = malloc(sizeof(float) * size->head_dim *
+                      (size_t)workers_count(size->workers));
     c->keep = malloc(n);
     c->gone = calloc(pool_stats(size->pool).n_units, sizeof(*c->gone));
     if (!c->list || !c->pos || !c->log_beta || !c->key_norm || !c->value_norm ||
-        !c->key || !c->keep || !c->gone || new_select(c) != OK) {
+        !c->key || !c->value || !c->keep || !c->gone || new_select(c) != OK) {
         chooser_free(c);
         return err_set(m, ERR_NOMEM, "no memory for the policies");
     }
@@ -116,61 +118,17 @@ void chooser_free(struct chooser *c)
     free(c->key_norm);
     free(c->value_norm);
     free(c->key);
+    free(c->value);
     free(c->keep);
     free(c->gone);
     free(c);
 }
 
-static float element(const struct kv_layout *l, const uint8_t *data,
-                     uint32_t offset, size_t i)
+static float norm_of(const float *x, uint32_t n)
 {
-    const uint8_t *p = data + offset + i * l->elem_bytes;
-    uint16_t half;
-    float f;
-    switch (l->type) {
-    case KV_F32:
-        memcpy(&f, p, sizeof(f));
-        return f;
-    case KV_F16:
-        memcpy(&half, p, sizeof(half));
-        return quant_f16_to_f32(half);
-    case KV_Q8_0:
-        break;
-    }
-    return (float)(int8_t)*p;
-}
-
-static float scale(const struct kv_layout *l, const uint8_t *data,
-                   uint32_t offset, uint32_t slot)
-{
-    float f = 1;
-    if (l->type == KV_Q8_0)
-        memcpy(&f, data + offset + slot * sizeof(f), sizeof(f));
-    return f;
-}
-
-/* The key of a slot into out[head_dim]; returns its norm. */
-static float read_key(const struct kv_layout *l, const uint8_t *data,
-                      uint32_t slot, float *out)
-{
-    float by = scale(l, data, l->k_scale, slot);
     double sum = 0;
-    for (uint32_t i = 0; i < l->head_dim; i++) {
-        out[i] = by * element(l, data, l->k, kv_key_index(l, slot, i));
-        sum += (double)out[i] * out[i];
-    }
-    return (float)sqrt(sum);
-}
-
-static float norm_of_value(const struct kv_layout *l, const uint8_t *data,
-                           uint32_t slot)
-{
-    float by = scale(l, data, l->v_scale, slot);
-    double sum = 0;
-    for (uint32_t i = 0; i < l->head_dim; i++) {
-        double x = by * element(l, data, l->v, (size_t)slot * l->head_dim + i);
-        sum += x * x;
-    }
+    for (uint32_t i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
     return (float)sqrt(sum);
 }
 
@@ -181,7 +139,7 @@ static void read_list(void *ctx, int task, int thread)
     const struct pool *pool = c->table->pool;
     const struct kv_layout *l = pool_layout(pool);
     size_t at = (size_t)task * c->size.max_tokens;
-    (void)thread;
+    float *value = c->value + (size_t)thread * l->head_dim;
     for (uint32_t i = 0; i < from->len; i++) {
         unit_id unit = from->unit[i / KV_UNIT];
         uint32_t slot = i % KV_UNIT;
@@ -189,11 +147,15 @@ static void read_list(void *ctx, int task, int thread)
         const uint8_t *data = pool_data(pool, unit);
         c->pos[at + i] = meta->pos[slot];
         c->log_beta[at + i] = meta->log_beta[slot];
-        if (c->needs & (POLICY_KEYS | POLICY_KEY_NORMS))
-            c->key_norm[at + i] =
-                read_key(l, data, slot, c->key + (at + i) * l->head_dim);
-        if (c->needs & POLICY_VALUE_NORMS)
-            c->value_norm[at + i] = norm_of_value(l, data, slot);
+        float *key = c->key + (at + i) * l->head_dim;
+        if (c->needs & (POLICY_KEYS | POLICY_KEY_NORMS)) {
+            c->size.ops->kv_load(l, data, slot, key, NULL);
+            c->key_norm[at + i] = norm_of(key, l->head_dim);
+        }
+        if (c->needs & POLICY_VALUE_NORMS) {
+            c->size.ops->kv_load(l, data, slot, NULL, value);
+            c->value_norm[at + i] = norm_of(value, l->head_dim);
+        }
     }
 }
 

@@ -17,6 +17,7 @@
 #include "base/workers.h"
 #include "cache/policy/policy.h"
 #include "cache/table.h"
+#include "runtime/kernels/ops.h"
 
 enum choice_kind {
     CHOICE_FULL,       /* "full" */
@@ -50,6 +51,7 @@ struct chooser;
 
 struct chooser_size {
     struct pool *pool; /* that the tables belong to */
+    const struct ops *ops;
     struct workers *workers;
     uint32_t n_layers, n_heads, n_kv_heads, head_dim;
     uint32_t max_tokens; /* of a table */

@@ -22,13 +22,28 @@
 #include "runtime/engine/prompt.h"
 #include "runtime/text/tokenizer.h"
 
-enum task { TASK_A, TASK_B1, TASK_B2, TASK_F, TASK_COUNT };
+enum task {
+    TASK_A,
+    TASK_A2,
+    TASK_B1,
+    TASK_B2,
+    TASK_C,
+    TASK_D,
+    TASK_E1,
+    TASK_E2,
+    TASK_F,
+    TASK_G,
+    TASK_I,
+    TASK_COUNT
+};
 
 enum {
-    DOCUMENT_PROBES_MAX = 16,
+    DOCUMENT_QUESTIONS_MAX = 16,
+    DOCUMENT_PROBES_MAX = 64,  /* questions, times answers to choose from */
     DOCUMENT_TOKENS_MIN = 320, /* of a prompt: eight facts and some text */
     DOCUMENT_SCORED_MAX = 256, /* tokens of all probes that are predicted */
-    DOCUMENT_GIVEN_MAX = 160   /* tokens of a probe before them */
+    DOCUMENT_GIVEN_MAX = 160,  /* tokens of a probe before them */
+    DOCUMENT_FED_MAX = 2560    /* tokens of all probes */
 };
 
 struct task_info {
@@ -37,13 +52,17 @@ struct task_info {
     /* It has answers that are right or wrong, and the full cache's share of
      * right ones says whether the model can do it at all. */
     bool has_answers;
-    double gate; /* that share at least; 0: none */
+    bool has_choices; /* and for each there are wrong ones to choose from */
+    double gate;      /* that share at least; 0: none */
 };
 
 /* Of one probe: at least one token before `first`, one from it on. */
 struct document_probe {
     struct tokens ids;
     uint32_t first; /* index of the first predicted token */
+    /* A wrong answer to the question of the last probe that is none: the model
+     * chooses right when all of these are less probable. */
+    bool is_wrong;
 };
 
 struct document {
@@ -51,7 +70,7 @@ struct document {
     /* Its first tokens that are no content (BOS, the template's beginning):
      * what is left of the prompt without the document. */
     uint32_t n_head;
-    uint32_t n_probes;
+    uint32_t n_probes, n_questions;
     struct document_probe probe[DOCUMENT_PROBES_MAX];
 };
 

@@ -71,8 +71,11 @@ static const struct option options[] = {
      .field = FIELD(tasks),
      .dflt = "A,B2,F",
      .word = "NAMES",
-     .help = "What is asked: A (next tokens of a book), B1 (one number told in "
-             "a text), B2 (eight facts), F (passages that come again)."},
+     .help = "What is asked: A (next tokens of a book), A2 (a passage again, "
+             "with other names), B1 (one number told in a book), B2 (eight "
+             "facts), C (a long list), D (names that stand for others), E1 "
+             "(what was said in a chat), E2 (and then changed), F (passages "
+             "again), G (examples of a rule), I (where people went)."},
     {.name = "docs",
      .type = OPT_INT,
      .field = FIELD(docs),
@@ -164,7 +167,9 @@ static const struct flags flags = {
         "full cache; then a copy of that cache is compressed by each policy to "
         "each budget, and the model is asked. nll: of the right tokens; kl: "
         "from the full cache; agree: same next token as with the full cache; "
-        "top1: right next token; em: all tokens of an answer right.",
+        "top1: right next token; em: all tokens of an answer right; choice: "
+        "right "
+        "answer more probable than wrong ones.",
     .option = options,
     .n = sizeof(options) / sizeof(options[0]),
 };
@@ -400,6 +405,7 @@ static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
                   .mode = (enum lab_mode)e->o.mode},
         .lab = {.model = e->model,
                 .workers = e->workers,
+                .ops = ops_best(),
                 .kv_type = (enum kv_type)e->o.kv_type,
                 .mode = (enum lab_mode)e->o.mode,
                 .n_tokens = n_tokens},

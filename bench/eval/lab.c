@@ -12,9 +12,9 @@ struct lab {
     struct scored *scored; /* [DOCUMENT_SCORED_MAX] */
     /* The open document. */
     const struct document *d;
-    struct table *state[DOCUMENT_PROBES_MAX]; /* full caches to compress: one
-                                                 for all probes or, in aware
-                                                 mode, one for each */
+    /* Full caches to compress: one for all probes or, in aware mode, one for
+     * each question. */
+    struct table *state[DOCUMENT_QUESTIONS_MAX];
     uint32_t n_states;
 };
 
@@ -41,18 +41,17 @@ static uint32_t units_of(uint32_t n_tokens)
     return n_tokens / KV_UNIT + SPARE_UNITS;
 }
 
-/* Units of one list: the prompt, its states in aware mode, a deep copy of each
- * state, and what the probes add. */
+/* Units of one list: the prompt, a deep copy of it, and what the probes add; in
+ * aware mode the copies are of every question's prompt. */
 static uint32_t units_of_list(const struct lab_options *o)
 {
-    uint32_t given = units_of(DOCUMENT_GIVEN_MAX);
-    uint32_t probes = DOCUMENT_PROBES_MAX * given +
-                      units_of(DOCUMENT_SCORED_MAX) +
-                      DOCUMENT_PROBES_MAX * SPARE_UNITS;
     uint32_t prompt = units_of(o->n_tokens);
+    uint32_t probes =
+        units_of(DOCUMENT_FED_MAX) + DOCUMENT_PROBES_MAX * SPARE_UNITS;
+    uint32_t question = units_of(DOCUMENT_GIVEN_MAX);
     if (o->mode == LAB_AGNOSTIC)
         return 2 * prompt + probes;
-    return prompt + DOCUMENT_PROBES_MAX * (2 * given + prompt) + probes;
+    return prompt + DOCUMENT_QUESTIONS_MAX * (prompt + 2 * question) + probes;
 }
 
 static enum err open_pool(struct lab *l, struct errmsg *m)
@@ -81,6 +80,7 @@ enum err lab_new(struct lab **out, const struct lab_options *o,
         rc = scoring_new(&l->scoring, o->model, o->workers, DOCUMENT_SCORED_MAX,
                          m);
     struct chooser_size size = {.pool = l->pool,
+                                .ops = o->ops,
                                 .workers = o->workers,
                                 .n_layers = i->n_layers,
                                 .n_heads = i->n_heads,
@@ -108,10 +108,14 @@ void lab_free(struct lab *l)
     free(l);
 }
 
-uint64_t lab_bytes(const struct lab *l)
+uint64_t lab_cache_bytes(const struct lab *l)
 {
-    return pool_stats(l->pool).budget_bytes +
-           scoring_bytes(model_info(l->o.model), DOCUMENT_SCORED_MAX);
+    return pool_stats(l->pool).budget_bytes;
+}
+
+uint64_t lab_logits_bytes(const struct lab *l)
+{
+    return scoring_bytes(model_info(l->o.model), DOCUMENT_SCORED_MAX);
 }
 
 static struct table *new_table(struct lab *l)
@@ -124,9 +128,9 @@ static struct table *new_table(struct lab *l)
     return t;
 }
 
-static void free_tables(struct table **t)
+static void free_tables(struct table **t, uint32_t n)
 {
-    for (uint32_t i = 0; i < DOCUMENT_PROBES_MAX; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         table_free(t[i]);
         t[i] = NULL;
     }
@@ -134,7 +138,7 @@ static void free_tables(struct table **t)
 
 void lab_close(struct lab *l)
 {
-    free_tables(l->state);
+    free_tables(l->state, DOCUMENT_QUESTIONS_MAX);
     l->d = NULL;
     l->n_states = 0;
 }
@@ -163,36 +167,88 @@ static struct scoring_run run_of(const struct lab *l, uint32_t i,
                                 .pos = (uint32_t)l->d->prompt.n + given};
 }
 
-/* A probe of several answers weighs as much as one of few. */
-static void average(const struct lab *l, struct figures *out)
+/* What one right answer adds to the figures. */
+static void add_answer(struct figures *out, const struct scored *s, uint32_t n,
+                       double weight)
+{
+    double *sum = out->metric, each = weight / n;
+    uint32_t right = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum[METRIC_NLL] += s[i].nll * each;
+        sum[METRIC_KL] += s[i].kl * each;
+        sum[METRIC_AGREE] += s[i].agree * each;
+        sum[METRIC_TOP1] += s[i].top1 * each;
+        right += s[i].top1;
+    }
+    sum[METRIC_EM] += right == n ? weight : 0;
+}
+
+static double total_nll(const struct scored *s, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += s[i].nll;
+    return sum;
+}
+
+/* An answer of many tokens weighs as much as one of few. */
+static void average_answers(const struct lab *l, struct figures *out)
 {
     const struct scored *s = l->scored;
-    double *sum = out->metric;
-    *out = (struct figures){0};
     for (uint32_t i = 0; i < l->d->n_probes; i++) {
         const struct document_probe *p = &l->d->probe[i];
-        uint32_t n = (uint32_t)p->ids.n - p->first, right = 0;
-        double each = 1.0 / n / l->d->n_probes;
-        for (uint32_t j = 0; j < n; j++, s++) {
-            sum[METRIC_NLL] += s->nll * each;
-            sum[METRIC_KL] += s->kl * each;
-            sum[METRIC_AGREE] += s->agree * each;
-            sum[METRIC_TOP1] += s->top1 * each;
-            right += s->top1;
-        }
-        sum[METRIC_EM] += (right == n) / (double)l->d->n_probes;
+        uint32_t n = (uint32_t)p->ids.n - p->first;
+        if (!p->is_wrong)
+            add_answer(out, s, n, 1.0 / l->d->n_questions);
+        s += n;
     }
 }
 
-/* Scores the probes on forks of the given tables (one, or one for each). */
+/* The share of questions, of those that have wrong answers, whose right answer
+ * is more probable than each of them. */
+static double choice(const struct lab *l)
+{
+    const struct scored *s = l->scored;
+    double right = 0;
+    uint32_t n_asked = 0, n_missed = 0;
+    bool is_missed = false;
+    for (uint32_t i = 0; i < l->d->n_probes; i++) {
+        const struct document_probe *p = &l->d->probe[i];
+        uint32_t n = (uint32_t)p->ids.n - p->first;
+        double nll = total_nll(s, n);
+        if (!p->is_wrong) {
+            right = nll;
+            is_missed = false;
+        } else {
+            n_asked += !l->d->probe[i - 1].is_wrong;
+            n_missed += nll <= right && !is_missed;
+            is_missed = is_missed || nll <= right;
+        }
+        s += n;
+    }
+    return n_asked > 0 ? 1 - n_missed / (double)n_asked : 0;
+}
+
+static void average(const struct lab *l, struct figures *out)
+{
+    *out = (struct figures){0};
+    average_answers(l, out);
+    out->metric[METRIC_CHOICE] = choice(l);
+}
+
+/* Scores the probes on forks of the given tables: one for all, or one for each
+ * question. */
 static enum err score(struct lab *l, struct table *const *t, uint32_t n_tables,
                       bool is_reference, struct figures *out)
 {
     struct table *fork[DOCUMENT_PROBES_MAX] = {NULL};
     struct scoring_run run[DOCUMENT_PROBES_MAX];
     enum err rc = OK;
+    uint32_t n_questions = 0;
     for (uint32_t i = 0; i < l->d->n_probes && rc == OK; i++) {
-        rc = fork_shared(&fork[i], t[n_tables == 1 ? 0 : i], capacity(l));
+        n_questions += !l->d->probe[i].is_wrong;
+        rc = fork_shared(&fork[i], t[n_tables == 1 ? 0 : n_questions - 1],
+                         capacity(l));
         run[i] = run_of(l, i, fork[i]);
     }
     if (rc == OK)
@@ -200,7 +256,7 @@ static enum err score(struct lab *l, struct table *const *t, uint32_t n_tables,
                            l->scored);
     if (rc == OK)
         average(l, out);
-    free_tables(fork);
+    free_tables(fork, DOCUMENT_PROBES_MAX);
     return rc;
 }
 
@@ -214,16 +270,25 @@ static void count_entries(const struct lab *l, struct figures *a,
     a->bytes = a->n_entries * entry_bytes;
 }
 
+/* The probe that asks question i. */
+static uint32_t probe_of(const struct document *d, uint32_t i_question)
+{
+    uint32_t i = 0;
+    while (d->probe[i].is_wrong || i_question > 0)
+        i_question -= !d->probe[i++].is_wrong;
+    return i;
+}
+
 /* In aware mode every question becomes part of a prompt of its own. */
 static enum err read_questions(struct lab *l)
 {
-    struct scoring_run run[DOCUMENT_PROBES_MAX];
+    struct scoring_run run[DOCUMENT_QUESTIONS_MAX];
     struct table *prompt = l->state[0];
     enum err rc = OK;
     l->state[0] = NULL;
-    l->n_states = l->d->n_probes;
+    l->n_states = l->d->n_questions;
     for (uint32_t i = 0; i < l->n_states && rc == OK; i++) {
-        const struct document_probe *p = &l->d->probe[i];
+        const struct document_probe *p = &l->d->probe[probe_of(l->d, i)];
         rc = fork_shared(&l->state[i], prompt, capacity(l));
         run[i] = (struct scoring_run){.table = l->state[i],
                                       .ids = p->ids.id,
@@ -287,7 +352,7 @@ static enum err ask_without_context(struct lab *l, struct figures *out)
         average(l, out);
         count_entries(l, out, head, 1);
     }
-    free_tables(fork);
+    free_tables(fork, DOCUMENT_PROBES_MAX);
     table_free(head[0]);
     return rc;
 }
@@ -295,19 +360,20 @@ static enum err ask_without_context(struct lab *l, struct figures *out)
 static enum err ask_compressed(struct lab *l, const struct choice *c,
                                struct figures *out, struct errmsg *m)
 {
-    struct table *copy[DOCUMENT_PROBES_MAX] = {NULL};
+    struct table *copy[DOCUMENT_QUESTIONS_MAX] = {NULL};
     enum err rc = OK;
     for (uint32_t i = 0; i < l->n_states && rc == OK; i++) {
         rc = fork_deep(&copy[i], l->state[i], capacity(l));
         if (rc == OK)
-            rc = chooser_apply(l->chooser, c, copy[i],
-                               (uint32_t)l->d->prompt.n + n_given(l, i), m);
+            rc = chooser_apply(
+                l->chooser, c, copy[i],
+                (uint32_t)l->d->prompt.n + n_given(l, probe_of(l->d, i)), m);
     }
     if (rc == OK)
         rc = score(l, copy, l->n_states, false, out);
     if (rc == OK)
         count_entries(l, out, copy, l->n_states);
-    free_tables(copy);
+    free_tables(copy, DOCUMENT_QUESTIONS_MAX);
     return rc;
 }
 

@@ -37,6 +37,7 @@ struct lab;
 struct lab_options {
     struct model *model; /* loaded with lab_model_options() */
     struct workers *workers;
+    const struct ops *ops;
     enum kv_type kv_type;
     enum lab_mode mode;
     uint32_t n_tokens; /* of a prompt, at most */
@@ -47,8 +48,11 @@ void lab_model_options(struct model_options *o, uint32_t n_tokens);
 
 MUST_CHECK enum err lab_new(struct lab **out, const struct lab_options *o,
                             struct errmsg *m);
-void lab_free(struct lab *l);            /* NULL is allowed */
-uint64_t lab_bytes(const struct lab *l); /* pool and logits */
+void lab_free(struct lab *l); /* NULL is allowed */
+/* Memory for caches, which is used as far as a document needs it, and for
+ * logits. */
+uint64_t lab_cache_bytes(const struct lab *l);
+uint64_t lab_logits_bytes(const struct lab *l);
 
 /* Runs the document, which must outlive lab_close(), with the full cache: the
  * reference of all cells, and the figures of CHOICE_FULL. */

@@ -2,8 +2,8 @@
 
 const char *metric_name(enum metric m)
 {
-    static const char *const names[METRIC_COUNT] = {"nll", "kl", "agree",
-                                                    "top1", "em"};
+    static const char *const names[METRIC_COUNT] = {"nll",  "kl", "agree",
+                                                    "top1", "em", "choice"};
     return names[m];
 }
 

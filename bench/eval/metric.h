@@ -1,7 +1,7 @@
 /* metric.h - the figures of one document under one policy.
  *
- * Each is averaged over the predicted tokens of a probe and then over the
- * probes; em: the share of probes whose tokens are all argmax.
+ * Each is averaged over the predicted tokens of an answer and then over the
+ * answers.
  */
 #ifndef BENCH_EVAL_METRIC_H
 #define BENCH_EVAL_METRIC_H
@@ -9,11 +9,12 @@
 #include <stdbool.h>
 
 enum metric {
-    METRIC_NLL,   /* -log of the right token's probability */
-    METRIC_KL,    /* divergence from the model with the full cache */
-    METRIC_AGREE, /* share of tokens whose argmax is the full cache's */
-    METRIC_TOP1,  /* share of tokens that are argmax */
-    METRIC_EM,
+    METRIC_NLL,    /* -log of the right token's probability */
+    METRIC_KL,     /* divergence from the model with the full cache */
+    METRIC_AGREE,  /* share of tokens whose argmax is the full cache's */
+    METRIC_TOP1,   /* share of tokens that are argmax */
+    METRIC_EM,     /* share of answers all of whose tokens are argmax */
+    METRIC_CHOICE, /* share of answers more probable than all wrong ones */
     METRIC_COUNT
 };
 

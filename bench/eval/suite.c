@@ -190,6 +190,13 @@ static enum err measure(struct run *r, struct errmsg *m)
     if (r->n_left == 0)
         return OK;
     enum err rc = lab_new(&r->lab, &r->s->lab, m);
+    if (rc == OK && r->s->progress != NULL)
+        fprintf(r->s->progress,
+                "%llu cells of documents to measure; memory: up to %.0f MiB "
+                "for caches, %.0f MiB for logits\n",
+                (unsigned long long)r->n_left,
+                (double)lab_cache_bytes(r->lab) / (1 << 20),
+                (double)lab_logits_bytes(r->lab) / (1 << 20));
     r->started = r->shown = clock_us();
     for (uint32_t t = 0; t < in->n_tasks && rc == OK; t++)
         rc = ask_task(r, in->task[t], m);

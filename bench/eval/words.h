@@ -21,6 +21,24 @@ struct words_pattern {
 
 extern const struct words_pattern words_patterns[];
 extern const size_t words_n_patterns;
+/* A name %K that has a number %V, and one that has that of another: who has
+ * the number? */
+extern const struct words_chain {
+    const char *first, *next, *question, *stem;
+} words_chain;
+/* A person %K goes to a place %V. */
+extern const struct words_pattern words_move;
+extern const char *const words_places[];
+extern const size_t words_n_places;
+/* What a user says of a relation %K of his, called %V; and takes back. */
+extern const struct words_pattern words_sayings[];
+extern const size_t words_n_sayings;
+extern const char words_correction[];
+extern const char *const words_relations[];
+extern const size_t words_n_relations;
+/* Two labels for lists of examples. */
+extern const char *const words_labels[][2];
+extern const size_t words_n_labels;
 extern const char *const words_nouns[]; /* keys, lower case */
 extern const size_t words_n_nouns;
 extern const char *const words_names[]; /* values */

@@ -14,7 +14,7 @@
 #include "runtime/kernels/ops.h"
 #include "runtime/model/model.h"
 
-enum { RIG_TOKENS = 800, RIG_TEXT_BYTES = 40000 };
+enum { RIG_TOKENS = 1100, RIG_TEXT_BYTES = 40000 };
 
 struct rig {
     struct gguf *gguf;
@@ -68,6 +68,7 @@ static inline void rig_open(struct rig *r, int n_threads)
                                             .seed = 1};
     r->lab = (struct lab_options){.model = r->model,
                                   .workers = r->workers,
+                                  .ops = ops_best(),
                                   .kv_type = KV_F16,
                                   .n_tokens = RIG_TOKENS};
 }

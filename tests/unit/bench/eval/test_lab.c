@@ -150,6 +150,7 @@ static void the_question_is_part_of_an_aware_prompt(void **state)
 static void kept_entries_are_sinks_and_the_newest(void **state)
 {
     (void)state;
+    enum { KEPT = RIG_TOKENS / 10 };
     struct rig r;
     struct kv_layout l;
     struct pool *pool = NULL;
@@ -163,9 +164,14 @@ static void kept_entries_are_sinks_and_the_newest(void **state)
     kv_layout_init(&l, KV_F16, i->head_dim);
     assert_int_equal(pool_new(&pool, &l, 64 << 20, &m), OK);
     assert_int_equal(scoring_new(&s, r.model, r.workers, 1, &m), OK);
-    struct chooser_size size = {pool,       r.workers,     i->n_layers,
-                                i->n_heads, i->n_kv_heads, i->head_dim,
-                                RIG_TOKENS};
+    struct chooser_size size = {.pool = pool,
+                                .ops = ops_best(),
+                                .workers = r.workers,
+                                .n_layers = i->n_layers,
+                                .n_heads = i->n_heads,
+                                .n_kv_heads = i->n_kv_heads,
+                                .head_dim = i->head_dim,
+                                .max_tokens = RIG_TOKENS};
     assert_int_equal(chooser_new(&c, &size, &m), OK);
     assert_int_equal(
         table_new(&t, pool, i->n_layers, i->n_kv_heads, RIG_TOKENS), OK);
@@ -176,12 +182,12 @@ static void kept_entries_are_sinks_and_the_newest(void **state)
     for (uint32_t k = 0; k < i->n_layers * i->n_kv_heads; k++) {
         uint8_t seen[RIG_TOKENS] = {0};
         assert_int_equal(t->list[k].len, RIG_TOKENS);
-        assert_int_equal(copy->list[k].len, 80);
-        for (uint32_t e = 0; e < 80; e++)
+        assert_int_equal(copy->list[k].len, KEPT);
+        for (uint32_t e = 0; e < KEPT; e++)
             seen[pool_meta(pool, copy->list[k].unit[e / KV_UNIT])
                      ->pos[e % KV_UNIT]] = 1;
         for (uint32_t p = 0; p < RIG_TOKENS; p++)
-            assert_int_equal(seen[p], p < 4 || p >= RIG_TOKENS - 76);
+            assert_int_equal(seen[p], p < 4 || p >= RIG_TOKENS - (KEPT - 4));
     }
     table_free(copy);
     table_free(t);
