@@ -13,7 +13,8 @@
  * session no more than its floor, or its tenant no more than its floor (all
  * entries count there, those that can never go too); and never if it is one
  * of the first n_sinks or last n_recent positions of its session, is pinned,
- * lies in a unit with more than one user, or its session is to be kept.
+ * lies in a unit with more than one user (or another number, if the session
+ * says so: then it stands for all of them), or its session is to be kept.
  *
  * A pass has three stages, each that rule with a limit of its own:
  *   1. sessions above their cap give up what is above it, whatever k is; the
@@ -29,7 +30,8 @@
  * over the metadata in all but odd cases, linear in every case; no sort.
  *
  * The work can be done in slices. The result is that of one pass over the
- * state at select_begin(). Until the end lists may grow and be forked; a unit
+ * state at select_begin(). Until the end lists may grow (but not those of a
+ * session with n_users above 1) and be forked; a unit
  * that gets a second user meanwhile is left alone by cache/compact.h. But no
  * entry of a table in the pass may move or go, and no such table may end:
  * whoever must do that begins again.
@@ -90,6 +92,7 @@ struct select_session {
     bool keep;       /* nothing of it may go: exact, or read by a step now */
     double offset;   /* score_offset() */
     double cap_offset; /* the same without the idle part */
+    uint32_t n_users;  /* units with so many users may lose entries; 0: 1 */
     uint32_t min_head; /* entries that each list keeps at least; 0: min_head of
                           the pass, which counts where it is more, too */
     uint64_t floor;    /* entries over all lists that it keeps at least */
@@ -144,7 +147,7 @@ uint64_t select_session_gone(const struct select *s, uint32_t i_session);
 uint32_t select_list_gone(const struct select *s, uint32_t i_session,
                           uint32_t i_list);
 /* [n_units of the pool], by unit: bit e set: the entry in slot e goes. Zero
- * for all units that are not private to a list of the pass. */
+ * for all units that could not lose any. */
 const uint16_t *select_gone(const struct select *s);
 
 #endif

@@ -3,46 +3,12 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cache/compact.h"
 #include "cache/score.h"
+#include "runtime/engine/evict_internal.h"
 
 enum { JOBS_A_TASK = 16 };
-
-/* Lists that lose entries. */
-struct job {
-    uint32_t i; /* of the session in the pass */
-    uint32_t i_list;
-    uint32_t gone;
-    double below;
-};
-
-/* What must give a share of k: see the header. */
-struct group {
-    uint64_t room;    /* entries above floors */
-    double part;      /* room / weight */
-    uint64_t share;   /* of k */
-    double remainder; /* what rounding down took */
-    uint32_t i;       /* session in the pass; the group of all: UINT32_MAX */
-};
-
-struct evict {
-    struct evict_setup o;
-    uint32_t n_lists; /* of a session */
-    uint64_t bytes;
-    struct select *select;
-    struct select_input in;
-    struct select_tenant tenant;
-    struct select_session *session; /* [max_sessions] */
-    struct session **of;            /* [max_sessions] whose they are */
-    enum engine_cause *cause;       /* [max_sessions] */
-    struct group *group;            /* [max_sessions + 1] */
-    struct job *job;                /* [max_sessions * n_lists] */
-    uint32_t n_jobs;
-    bool is_under_way;
-    uint64_t epoch; /* sessions.epoch when it began */
-};
 
 static void *array(struct evict *e, size_t n, size_t size)
 {
@@ -72,7 +38,11 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
     e->cause = array(e, n, sizeof(*e->cause));
     e->group = array(e, n + 1, sizeof(*e->group));
     e->job = array(e, lists, sizeof(*e->job));
+    e->user = array(e, n, sizeof(*e->user));
+    e->user_table = array(e, n, sizeof(*e->user_table));
+    e->shared = array(e, n, sizeof(*e->shared));
     if (!e->session || !e->of || !e->cause || !e->group || !e->job ||
+        !e->user || !e->user_table || !e->shared ||
         select_new(&e->select, &size) != OK) {
         evict_free(e);
         return ERR_NOMEM;
@@ -88,6 +58,10 @@ void evict_free(struct evict *e)
     if (!e)
         return;
     select_free(e->select);
+    free(e->pin);
+    free(e->shared);
+    free(e->user_table);
+    free(e->user);
     free(e->job);
     free(e->group);
     free(e->cause);
@@ -119,8 +93,8 @@ static bool is_by_head(const struct session *s, enum engine_cause why)
              s->rules.admission.ranking == FORGET_RANK_RETENTION);
 }
 
-static struct select_session *add(struct evict *e, struct session *s,
-                                  enum engine_cause cause)
+struct select_session *evict_add(struct evict *e, struct session *s,
+                                 enum engine_cause cause)
 {
     uint32_t i = e->in.n_sessions++;
     uint64_t idle = s->is_running ? 0 : e->o.sessions->clock - s->used_at;
@@ -154,7 +128,7 @@ static void limit(const struct evict *e, struct select_session *in,
     in->floor = exactly ? most : 0;
 }
 
-static void start(struct evict *e, uint64_t k)
+void evict_start(struct evict *e, uint64_t k)
 {
     const struct forget_options *o = e->o.options;
     e->in.pool = e->o.sessions->pool;
@@ -261,10 +235,10 @@ void evict_begin(struct evict *e, uint64_t k, bool squeeze)
 {
     e->in.n_sessions = 0;
     for (struct session *s = e->o.sessions->oldest; s; s = s->newer)
-        (void)add(e, s, ENGINE_PRESSURE);
+        (void)evict_add(e, s, ENGINE_PRESSURE);
     if (!squeeze)
         k = split_between_groups(e, k);
-    start(e, k);
+    evict_start(e, k);
 }
 
 bool evict_is_under_way(const struct evict *e)
@@ -360,9 +334,9 @@ void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
 {
     e->in.n_sessions = 0;
     for (uint32_t i = 0; i < n; i++) {
-        struct select_session *in = add(e, l[i].session, l[i].cause);
+        struct select_session *in = evict_add(e, l[i].session, l[i].cause);
         limit(e, in, l[i].session, l[i].cause, l[i].most, false);
     }
-    start(e, 0);
+    evict_start(e, 0);
     (void)evict_step(e, UINT64_MAX, r);
 }

@@ -78,4 +78,10 @@ bool evict_step(struct evict *e, uint64_t max_entries, struct evict_result *r);
 void evict_cut(struct evict *e, const struct evict_limit *limit, uint32_t n,
                struct evict_result *r);
 
+/* Takes about k entries, counted once, out of what several running sessions
+ * share, for all of them: for when a squeeze finds nothing, and nothing is at
+ * rest. What exact sessions or kept ones use stays. A pass under way is
+ * forgotten. r->gone counts them for each session. */
+void evict_shared(struct evict *e, uint64_t k, struct evict_result *r);
+
 #endif

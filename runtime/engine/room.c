@@ -2,8 +2,9 @@
  *
  * In this order: sessions at rest that cannot forget are dropped, then who
  * forgets loses what ranks lowest, then sessions at rest are dropped, least
- * recently used first, and at last prompts give back what was reserved for
- * the rest of them. Running answers always get theirs (session.h). */
+ * recently used first, then what running ones share gets smaller, and at last
+ * prompts give back what was reserved for the rest of them. Running answers
+ * always get theirs (session.h). */
 #include <assert.h>
 #include <math.h>
 
@@ -136,10 +137,23 @@ static bool withdraw(struct engine *e)
     return false;
 }
 
+static bool forget_shared(struct engine *e, uint64_t need)
+{
+    struct evict_result r;
+    uint64_t has = engine_free_units(e);
+    if (e->sessions.running.n < 2 || !somebody_forgets(e))
+        return false;
+    int64_t start = clock_us();
+    evict_shared(e->evict, need > has ? (need - has) * KV_UNIT : 1, &r);
+    stats_observe_us(&e->stats.evict_seconds, clock_us() - start);
+    return count(e, &r) > 0;
+}
+
 bool engine_gain(struct engine *e, uint64_t need, const struct session *spare)
 {
     return drop_exact(e, spare) || engine_forget_some(e, need) ||
-           engine_drop_oldest(e, spare) || withdraw(e);
+           engine_drop_oldest(e, spare) || forget_shared(e, need) ||
+           withdraw(e);
 }
 
 void engine_cut(struct engine *e, uint32_t n)

@@ -140,13 +140,21 @@ static enum err copy_pins(struct session *s, const struct session_start *start)
     return OK;
 }
 
-/* Units that running sessions use already. */
-static uint32_t n_live_units(const struct sessions *ss, const struct table *t)
+/* Units beyond its guarantee that may stay in what a new session shares with
+ * running ones, after all has gone that may: only whole units go there, so
+ * one a list, and a last one that is shared in part until the first append
+ * (docs/decisions, admission). */
+static uint32_t n_shared_extra(const struct sessions *ss, const struct table *t)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < sessions_n_lists(ss); i++)
-        for (uint32_t u = 0; u < t->list[i].n_units; u++)
-            n += ss->live_refs[t->list[i].unit[u]] > 0;
+    for (uint32_t i = 0; i < sessions_n_lists(ss); i++) {
+        const struct kv_list *l = &t->list[i];
+        uint32_t n_live = 0;
+        for (uint32_t u = 0; u < l->n_units; u++)
+            n_live += ss->live_refs[l->unit[u]] > 0;
+        uint32_t most = 1 + (l->len % KV_UNIT != 0);
+        n += n_live < most ? n_live : most;
+    }
     return n;
 }
 
@@ -208,7 +216,7 @@ enum err session_new(struct sessions *ss, struct session **out,
     s->rules = start->rules;
     s->is_running = true;
     if (session_forgets(s))
-        s->guarantee = start->guarantee + n_live_units(ss, s->table);
+        s->guarantee = start->guarantee + n_shared_extra(ss, s->table);
     ss->n_guaranteed += s->guarantee;
     enter(ss, s);
     if (start->n_shared > 0 && !start->from->is_running) {
@@ -332,6 +340,29 @@ void session_shrink(struct sessions *ss, struct session *s, uint32_t i_list,
         forget_prefix(ss, s, l->unit[u]);
     }
     (void)compact_release(s->table, i_list);
+    s->n_lost += n;
+    ss->n_lost += n;
+    ss->n_entries -= n;
+    ss->epoch++;
+}
+
+/* Bare counts: units that all users lose are used by nobody any more, and none
+ * of them becomes prefix on the way. */
+void session_unmark_list(struct sessions *ss, const struct session *s,
+                         uint32_t i_list)
+{
+    const struct kv_list *l = &s->table->list[i_list];
+    assert(s->is_running && session_forgets(s));
+    for (uint32_t u = 0; u < l->n_units; u++)
+        ss->live_refs[l->unit[u]]--;
+}
+
+void session_mark_list(struct sessions *ss, struct session *s, uint32_t i_list,
+                       uint32_t n)
+{
+    const struct kv_list *l = &s->table->list[i_list];
+    for (uint32_t u = 0; u < l->n_units; u++)
+        ss->live_refs[l->unit[u]]++;
     s->n_lost += n;
     ss->n_lost += n;
     ss->n_entries -= n;

@@ -139,10 +139,9 @@ struct session_match sessions_match(const struct sessions *ss,
 /* A running session with the n prompt tokens as its known ones, of which the
  * first n_shared come from `from` (NULL when 0), and room for `cap` tokens.
  * What was lost of these stays lost. Takes session_fork_units() reserved units
- * and reserves none; `guarantee`, for one that forgets, is
- * promised from now on, and so are the units that it shares with running
- * ones, which nobody can take from it or them. Pins are copied. ERR_NOMEM
- * changes nothing. */
+ * and reserves none; `guarantee`, for one that forgets, is promised from now
+ * on, and a little more where it shares with running ones. Pins are copied.
+ * ERR_NOMEM changes nothing. */
 struct session_start {
     struct session *from;
     uint32_t n_shared;
@@ -185,6 +184,13 @@ void session_append(struct sessions *ss, struct session *s, uint32_t n);
  * its end to the pool. After the last list comes session_settle(). */
 void session_shrink(struct sessions *ss, struct session *s, uint32_t i_list,
                     uint32_t n);
+
+/* Around compact_shared() on a list of several running sessions: for each
+ * user, before and after. n entries went from it. */
+void session_unmark_list(struct sessions *ss, const struct session *s,
+                         uint32_t i_list);
+void session_mark_list(struct sessions *ss, struct session *s, uint32_t i_list,
+                       uint32_t n);
 
 /* Makes a reservation right after compaction. Where its lists end in shared
  * units now, the session may need more than it gave back; if that is not free

@@ -156,6 +156,7 @@ static void new_world(struct world *w, struct pool *p, uint32_t tokens_max,
         s->tenant = (uint32_t)rng_below(r, w->in.n_tenants);
         s->n_seen = n_seen + (chance(r, 10) ? 3 : 0);
         s->keep = chance(r, 7);
+        s->n_users = chance(r, 10) ? 2 : chance(r, 50);
         s->rank = chance(r, 15) ? SELECT_RECENCY : SELECT_RETENTION;
         s->min_head = chance(r, 20) ? (uint32_t)rng_below(r, 20) : 0;
         double weight = plain ? 1 : weights[rng_below(r, 7)];
@@ -247,7 +248,8 @@ static void model_read(struct model *m, const struct world *w,
                                   .pos = p,
                                   .age = s->n_seen + 1 - (uint32_t)p,
                                   .lambda = meta->log_beta[k % KV_UNIT]};
-                e.fixed = s->keep || pool_refs(w->pool, u) > 1 ||
+                e.fixed = s->keep ||
+                          pool_refs(w->pool, u) != (s->n_users == 2 ? 2 : 1) ||
                           p < (int32_t)w->in.n_sinks ||
                           p + (int32_t)w->in.n_recent >= (int32_t)s->n_seen;
                 for (uint32_t j = 0; j < s->n_pins; j++)
@@ -467,8 +469,9 @@ static void what_is_appended_between_slices_does_not_count(void **state)
         struct select *s = i % 2 ? t.tight : t.guess;
         assert_int_equal(select_begin(s, &w.in, NULL), OK);
         while (o == SELECT_MORE) {
-            struct table *b = w.table[rng_below(&r, w.in.n_sessions)];
-            uint32_t most = 0;
+            uint32_t at = (uint32_t)rng_below(&r, w.in.n_sessions);
+            struct table *b = w.table[at];
+            uint32_t most = w.session[at].n_users > 1 ? UINT32_MAX : 0;
             for (uint32_t l = 0; l < b->n_layers * b->n_kv_heads; l++)
                 most = b->list[l].len > most ? b->list[l].len : most;
             if (most < b->max_units * KV_UNIT) {

@@ -383,6 +383,47 @@ static void the_match_that_retains_more_wins(void **state)
     toy_tear_down(&b);
 }
 
+/* Three answers to one long beginning that fills nine tenths of the pool: it
+ * gets smaller for all of them, and they run side by side. */
+static void a_shared_beginning_gets_smaller_for_all(void **state)
+{
+    (void)state;
+    enum { COMMON = 288, N = 3 };
+    struct toy_bench b;
+    struct gen *g[N];
+    int32_t p[COMMON + 8];
+    toy_set_up(&b, 320, forgetful);
+    toy_prompt(p, COMMON + 8, 1);
+    atomic_store(&b.toy.delay_us, 500);
+    atomic_store(&b.toy.is_held, true);
+    for (uint32_t i = 0; i < N; i++) {
+        p[COMMON] = (int32_t)i;
+        struct gen_request q = toy_request(p, COMMON + 8, 150);
+        q.params.ignore_eos = true;
+        q.forget = rules(i == 2 ? FORGET_STREAMINGLLM : FORGET_DBTRIMKV);
+        q.pin = malloc(sizeof(*q.pin));
+        q.pin[0] = (struct forget_span){40 + 10 * i, 50 + 10 * i};
+        q.n_pins = 1;
+        g[i] = toy_submit(b.e, &q);
+    }
+    atomic_store(&b.toy.is_held, false);
+    uint64_t first_done = 0, last_admitted = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        struct gen_status s = toy_wait(g[i], GEN_DONE);
+        assert_int_equal(s.completion_tokens, 150);
+        assert_true(i == 0 || s.cached_tokens > COMMON - ENGINE_CHUNK - 1);
+        /* More than it has for itself. */
+        assert_true(s.evicted_entries > 158 * TOY_LISTS);
+        first_done = i == 0 || s.done_us < first_done ? s.done_us : first_done;
+        last_admitted =
+            s.admitted_us > last_admitted ? s.admitted_us : last_admitted;
+        gen_release(g[i]);
+    }
+    assert_true(last_admitted < first_done);
+    toy_check_stats(b.e);
+    toy_tear_down(&b);
+}
+
 /* Without admission a prompt is whole or waits, and is refused when it can
  * never be. */
 static void a_prompt_that_may_not_be_cut_waits_for_room(void **state)
@@ -456,7 +497,9 @@ static void place(struct engine *e, struct order *o, struct rng *r)
     static int32_t common[300];
     struct gen_request q;
     toy_prompt(common, 300, 77);
-    uint32_t shared = rng_below(r, 3) ? 0 : (uint32_t)rng_below(r, 120);
+    uint32_t shared = rng_below(r, 3)   ? 0
+                      : rng_below(r, 2) ? (uint32_t)rng_below(r, 120)
+                                        : 110;
     o->n = shared + 1 + (uint32_t)rng_below(r, rng_below(r, 6) ? 60 : 180);
     o->max_tokens = (uint32_t)rng_below(r, 50);
     toy_prompt(o->token, o->n, rng_next(r));
@@ -602,6 +645,7 @@ int main(void)
         cmocka_unit_test(a_pinned_text_stays),
         cmocka_unit_test(a_lossy_chat_goes_on_and_rolls_back),
         cmocka_unit_test(the_match_that_retains_more_wins),
+        cmocka_unit_test(a_shared_beginning_gets_smaller_for_all),
         cmocka_unit_test(a_prompt_that_may_not_be_cut_waits_for_room),
         cmocka_unit_test(exact_requests_are_served_beside_others),
         cmocka_unit_test(random_requests_all_finish_in_tiny_pools),

@@ -1,0 +1,67 @@
+/* evict_internal.h - what the two files of the eviction pass share.
+ *
+ * evict.c         passes over what sessions have for themselves; cuts
+ * evict_shared.c  when that is at its floors: what they share
+ */
+#ifndef RUNTIME_ENGINE_EVICT_INTERNAL_H
+#define RUNTIME_ENGINE_EVICT_INTERNAL_H
+
+#include "runtime/engine/evict.h"
+
+/* Lists that lose entries. */
+struct job {
+    uint32_t i; /* of the session in the pass */
+    uint32_t i_list;
+    uint32_t gone;
+    double below;
+};
+
+/* What must give a share of k: see the header. */
+struct group {
+    uint64_t room;    /* entries above floors */
+    double part;      /* room / weight */
+    uint64_t share;   /* of k */
+    double remainder; /* what rounding down took */
+    uint32_t i;       /* session in the pass; the group of all: UINT32_MAX */
+};
+
+/* A beginning that several running sessions share: the units of n_users users
+ * in the lists of `first`, its oldest user. `unit`, of list i_list, is one. */
+struct shared {
+    struct session *first;
+    uint32_t n_users;
+    uint32_t i_list;
+    unit_id unit;
+};
+
+struct evict {
+    struct evict_setup o;
+    uint32_t n_lists; /* of a session */
+    uint64_t bytes;
+    struct select *select;
+    struct select_input in;
+    struct select_tenant tenant;
+    struct select_session *session; /* [max_sessions] */
+    struct session **of;            /* [max_sessions] whose they are */
+    enum engine_cause *cause;       /* [max_sessions] */
+    struct group *group;            /* [max_sessions + 1] */
+    struct job *job;                /* [max_sessions * n_lists] */
+    uint32_t n_jobs;
+    struct session **user;     /* [max_sessions] of one shared beginning */
+    struct table **user_table; /* [max_sessions] theirs */
+    struct shared *shared;     /* [max_sessions] */
+    uint32_t n_shared;
+    struct select_span *pin; /* of all users; grows as needed */
+    size_t n_pins, max_pins;
+    bool is_under_way;
+    uint64_t epoch; /* sessions.epoch when it began */
+};
+
+/* Adds a session to the pass that is being made up; *out is to be completed. */
+struct select_session *evict_add(struct evict *e, struct session *s,
+                                 enum engine_cause cause);
+
+/* Begins the selection over what was added. */
+void evict_start(struct evict *e, uint64_t k);
+
+#endif
