@@ -81,7 +81,8 @@ void select_cut_range(const struct cut *c, uint32_t shift, uint64_t *lo,
 {
     uint64_t end = *hi + 1;
     *lo += (uint64_t)c->bucket << shift;
-    /* The last bucket may reach past the range, where nothing may go. */
+    /* Where a limit is not reached in a range that ends at a guess, buckets
+     * may reach past it; what lies there is not settled by this cut. */
     if (*lo > end)
         *lo = end;
     if (c->empty)
@@ -102,15 +103,14 @@ static void set_range(struct node *n)
     n->shift = select_shift(n->hi - n->lo);
 }
 
-/* A node that reaches its limit below its parent's cut, or may give nothing
- * of that bucket, is on its own from here. */
+/* A node that reaches its limit below its parent's cut is on its own from
+ * here; the others share the parent's range. */
 static void settle_node(struct node *n, const struct node *parent)
 {
-    if (!n->closed && (n->cut.bucket > parent->cut.bucket ||
-                       (n->cut.bucket == parent->cut.bucket && !n->cut.empty)))
-        n->cut = parent->cut;
-    else
+    if (n->cut.bucket < parent->cut.bucket)
         n->closed = true;
+    if (!n->closed)
+        n->cut = parent->cut;
 }
 
 static void settle_session(struct session_node *n)

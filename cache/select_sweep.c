@@ -166,8 +166,6 @@ void select_scan(struct select *s, const struct scan *how)
     struct view v = view_of(s, how->in, l->len);
     uint32_t key[KV_UNIT];
     uint64_t end = how->hi + 1; /* never below lo */
-    if (end == 0)
-        return;
     uint64_t last = (end - 1) >> s->age_bits;
     last = last > SCORE_KEY_MAX ? SCORE_KEY_MAX : last;
     float limit = low_limit(&v, (uint32_t)last);
@@ -306,14 +304,12 @@ static uint32_t settle_items(struct select *s, struct list_state *l,
     return n;
 }
 
-/* Where `allow` is reached in a list's own histogram; cleared behind. If
- * `give` is no NULL, what may go is added there. */
+/* Where `allow` (not 0) is reached in a list's own histogram; cleared behind.
+ * If `give` is no NULL, what may go is added there. */
 static struct cut cut_list(uint32_t *h, uint32_t allow, uint32_t *give)
 {
     struct cut cut = {N_BUCKETS, true};
     uint32_t left = allow;
-    if (allow == 0)
-        cut.bucket = 0;
     for (uint32_t b = 0; b < N_BUCKETS && left > 0; b++) {
         uint32_t n = h[b] < left ? h[b] : left;
         if (n > 0 && n == left)
@@ -327,7 +323,7 @@ static struct cut cut_list(uint32_t *h, uint32_t allow, uint32_t *give)
 }
 
 /* Marks the l->allow lowest of n items (all, if they are fewer), of equal ones
- * the first. */
+ * the first; there are none, unless positions of a list are not distinct. */
 static void take_lowest(const struct job *j, struct list_state *l,
                         struct item *item, uint32_t n)
 {
@@ -391,13 +387,6 @@ static void take_from_many(const struct job *j, struct scan *how)
     }
 }
 
-/* True if a list reaches its head's floor below its session's cut. */
-static bool closes(const struct cut *list, const struct cut *session)
-{
-    return list->bucket < session->bucket ||
-           (list->bucket == session->bucket && list->empty);
-}
-
 /* Keeps the undecided entries of a list for the sweeps to come. */
 static void keep_items(struct select *s, struct list_state *l,
                        const struct gather *g)
@@ -457,7 +446,8 @@ static void next_list(const struct job *j, uint32_t i_list)
                        .hi = n->node.hi,
                        .take = stage_item,
                        .ctx = &g};
-    bool closed = s->sweep != SWEEP_LOW && closes(&l->cut, &n->node.cut);
+    /* It reaches its head's floor below its session's cut. */
+    bool closed = s->sweep != SWEEP_LOW && l->cut.bucket < n->node.cut.bucket;
     if (closed) {
         how.lo = n->old_lo;
         how.hi = n->old_hi;
