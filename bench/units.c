@@ -10,6 +10,9 @@
  * larger than the caches, and each round reads another list.
  * fill: share of a list's memory that holds entries, for pages of 16 to 128
  * entries, at lengths drawn around a mean, as eviction leaves them.
+ * evicted: the same share in a real pool, in which 20 sessions of 90 lists
+ * grow chunk by chunk and lose entries at random after each, until eight times
+ * as many have come as stay; and how much of it still lies in runs.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +21,7 @@
 
 #include "base/kv_layout.h"
 #include "base/rng.h"
+#include "cache/compact.h"
 #include "runtime/kernels/ops.h"
 
 enum {
@@ -28,7 +32,11 @@ enum {
     LISTS = 24, /* read in turn: 24 x 1 MiB of f16 */
     SPREAD = 8, /* the arena has this many times the units */
     LAYOUTS = 5,
-    ROUNDS_MAX = 4096
+    ROUNDS_MAX = 4096,
+    SESSIONS = 20,
+    LAYERS = 30,
+    HEADS = 3,
+    CHUNK = 64 /* tokens between two evictions */
 };
 
 static const int run_of[LAYOUTS] = {UNITS, 1, 2, 4, 8};
@@ -152,6 +160,83 @@ static void fill(int mean)
     putchar('\n');
 }
 
+/* Chooses what goes of a list until `keep` entries are left, all alike. */
+static void choose(const struct kv_list *l, uint32_t keep, uint16_t *gone,
+                   struct rng *r)
+{
+    uint32_t go = l->len > keep ? l->len - keep : 0;
+    for (uint32_t i = 0; i < l->len; i++)
+        if (rng_below(r, l->len - i) < go) {
+            gone[l->unit[i / KV_UNIT]] |= (uint16_t)(1u << i % KV_UNIT);
+            go--;
+        }
+}
+
+static void must(enum err rc)
+{
+    if (rc != OK) {
+        fprintf(stderr, "units: %s\n", err_name(rc));
+        exit(1);
+    }
+}
+
+static void grow(struct table *t, uint32_t n, int32_t pos)
+{
+    must(pool_reserve(t->pool, (uint32_t)table_units_needed(t, n)));
+    (void)table_append(t, n, pos, pos);
+}
+
+static void report(struct table *const *t, uint32_t mean)
+{
+    uint64_t entries = 0, units = 0, followed = 0;
+    for (int s = 0; s < SESSIONS; s++) {
+        entries += table_n_entries(t[s]);
+        units += table_n_units(t[s]);
+        for (uint32_t i = 0; i < LAYERS * HEADS; i++)
+            for (uint32_t u = 1; u < t[s]->list[i].n_units; u++)
+                followed +=
+                    t[s]->list[i].unit[u] == t[s]->list[i].unit[u - 1] + 1;
+    }
+    printf("evicted  mean length %4u: %.1f%% of the slots hold entries, "
+           "%.1f units in a run\n",
+           mean, 100.0 * (double)entries / (double)(units * KV_UNIT),
+           (double)units / (double)(units - followed));
+}
+
+/* Heads differ by far here too. */
+static void evicted(uint32_t mean)
+{
+    struct kv_layout y;
+    struct pool *p = NULL;
+    struct table *t[SESSIONS];
+    static uint32_t keep[SESSIONS][LAYERS * HEADS];
+    struct rng r;
+    rng_seed(&r, 7);
+    kv_layout_init(&y, KV_F16, 8);
+    uint64_t units = (uint64_t)SESSIONS * LAYERS * HEADS *
+                     (2 * mean + CHUNK + 2 * KV_UNIT) / KV_UNIT;
+    must(pool_new(&p, &y, units * pool_unit_bytes(&y), NULL));
+    uint16_t *gone = room(units * sizeof(*gone));
+    for (int s = 0; s < SESSIONS; s++) {
+        must(table_new(&t[s], p, LAYERS, HEADS, 2 * mean + CHUNK));
+        for (int i = 0; i < LAYERS * HEADS; i++)
+            keep[s][i] = (uint32_t)(mean * (0.1 + 1.8 * rng_double(&r)));
+    }
+    for (uint32_t pos = 0; pos < 8 * mean; pos += CHUNK)
+        for (int s = 0; s < SESSIONS; s++) {
+            grow(t[s], CHUNK, (int32_t)pos);
+            memset(gone, 0, units * sizeof(*gone));
+            for (int i = 0; i < LAYERS * HEADS; i++)
+                choose(&t[s]->list[i], keep[s][i], gone, &r);
+            (void)compact_table(t[s], gone);
+        }
+    report(t, mean);
+    for (int s = 0; s < SESSIONS; s++)
+        table_free(t[s]);
+    free(gone);
+    pool_free(p);
+}
+
 int main(int argc, char **argv)
 {
     double seconds = argc > 1 ? atof(argv[1]) : 3.0;
@@ -163,5 +248,7 @@ int main(int argc, char **argv)
     const int means[] = {50, 100, 200, 512, 2048};
     for (size_t i = 0; i < sizeof(means) / sizeof(means[0]); i++)
         fill(means[i]);
+    evicted(100);
+    evicted(512);
     return 0;
 }
