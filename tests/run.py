@@ -317,21 +317,33 @@ def e2e(tally):
     run_pytest(tally, "tests", ["tests"], 1500)
 
 
-@part
-def accept(tally):
-    """black-box checks from ../shared/accept, where that folder exists"""
-    if not (ACCEPT / "wire").is_dir():
-        return tally.skip("accept: no folder ../shared/accept/wire here")
+def run_accept(tally, folder, limit):
+    """One folder of the black-box checks; they stand outside this tree."""
+    if not (ACCEPT / folder).is_dir():
+        return tally.skip(f"{folder}: no folder ../shared/accept/{folder} "
+                          "here")
     status, model = call([sys.executable, "deploy/fetch_model.py", MODELS[0]],
                          3600)
     if status != 0:
-        return tally.fail("accept: no model")
+        return tally.fail(f"{folder}: no model")
     model = model.strip().splitlines()[-1]
     return run_pytest(
-        tally, "accept",
-        ["-p", "accept_exempt", ACCEPT / "wire",
-         f"--server={BUILD / 'ebb'}", f"--model={model}"], 1500,
+        tally, folder,
+        ["-p", "accept_exempt", ACCEPT / folder,
+         f"--server={BUILD / 'ebb'}", f"--model={model}"], limit,
         {"PYTHONPATH": str(ROOT / "tests")})
+
+
+@part
+def wire(tally):
+    """black-box checks of the protocol, where ../shared/accept exists"""
+    run_accept(tally, "wire", 1500)
+
+
+@part
+def memory(tally):
+    """black-box checks of the one budget, from the same place"""
+    run_accept(tally, "memory", 1500)
 
 
 # -------------------------------------------------------------------- main
