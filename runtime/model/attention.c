@@ -133,6 +133,7 @@ static struct attend_args args_of(const struct step *s, uint32_t run_i,
     uint32_t group = c->n_heads / c->n_kv_heads,
              q_dim = c->n_heads * c->head_dim;
     size_t first = (size_t)head * group * c->head_dim;
+    size_t ld_norm = 2 * (size_t)c->n_heads;
     return (struct attend_args){
         .layout = pool_layout(run->table->pool),
         .n_visible = l->len - run->n_rows + m->s.row[row0].i + 1,
@@ -142,7 +143,10 @@ static struct attend_args args_of(const struct step *s, uint32_t run_i,
         .q_stride = qkv_stride(c),
         .out = m->s.att + (size_t)row0 * q_dim + first,
         .out_stride = q_dim,
-        .scale = m->attn_scale};
+        .scale = m->attn_scale,
+        .norm =
+            run->probe ? m->s.norm + row0 * ld_norm + 2 * head * group : NULL,
+        .norm_stride = (int64_t)ld_norm};
 }
 
 static void attend(const struct step *s, const struct attend_task *t,
@@ -223,6 +227,7 @@ void model_attention(struct step *s)
     workers_run(m->opt.workers, (int)(s->n_tasks + model_gates_n_tasks(s)),
                 attend_or_gate, s);
     join_splits(s);
+    model_probes_layer(s);
     model_each_tile(s, s->n_rows, finish_rows);
     a = model_acts(m, m->s.att, s->n_rows, Q);
     const struct product out = {&l->o, m->s.y, E};

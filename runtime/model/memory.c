@@ -161,6 +161,7 @@ static void lay_out(struct model *m, struct layout *l)
     s->y = cut(l, R * E, f);
     s->qkv = cut(l, R * (Q + 2 * KV), f);
     s->att = cut(l, R * Q, f);
+    s->norm = cut(l, R * c->n_heads * 2, f);
     s->gate = cut(l, R * F, f);
     s->up = cut(l, R * F, f);
     s->rope = cut(l, R * c->head_dim, f);

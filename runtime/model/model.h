@@ -36,6 +36,7 @@
 #include "runtime/kernels/ops.h"
 
 struct model;
+struct probe; /* probe.h */
 
 struct model_info {
     char arch[32];  /* "llama" */
@@ -62,7 +63,8 @@ struct model_run {
     struct table *table; /* already lengthened by n_rows (table_append): row i
                             belongs in entry len - n_rows + i of each list */
     uint32_t n_rows;
-    uint32_t pos; /* RoPE position of the first row */
+    uint32_t pos;        /* RoPE position of the first row */
+    struct probe *probe; /* NULL, or what watches this sequence */
 };
 
 struct model_batch {

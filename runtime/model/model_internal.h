@@ -9,6 +9,7 @@
  * ffn.c      the feed-forward half of a block
  * gates.c    the retention gates beside the blocks
  * reposition.c  other RoPE positions for the keys of a table
+ * probe_step.c  what the probes of a step's sequences see
  *
  * Names of dimensions: E n_embd, Q n_heads * head_dim, KV n_kv_heads *
  * head_dim, F n_ff, V n_vocab.
@@ -54,6 +55,7 @@ struct scratch {
     float *y;        /* [R][E] output of a half block, not yet added to x */
     float *qkv;      /* [R][Q + 2 KV] */
     float *att;      /* [R][Q] */
+    float *norm;     /* [R][n_heads][2] what attention divided by */
     float *gate;     /* [R][F] */
     float *up;       /* [R][F] */
     float *rope;     /* [R][head_dim] cos, then sin, of the row's position */
@@ -207,6 +209,12 @@ void model_gates_task(const struct step *s, uint32_t task);
 void model_gates_store(const struct step *s, uint32_t row0, uint32_t row1);
 /* Back to a model without gates. */
 void model_gates_drop(struct model *m);
+
+/* What the probes see, when there are any: before a step, after the attention
+ * of each layer (s->qkv, s->norm, the stored keys), after a step. */
+void model_probes_begin(const struct model_batch *batch);
+void model_probes_layer(const struct step *s);
+void model_probes_end(const struct model_batch *batch);
 
 /* From s->h (packed) to s->y, both inside scratch: attention with its output
  * projection; the feed-forward network. */

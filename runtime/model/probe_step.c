@@ -1,0 +1,282 @@
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "runtime/kernels/quant.h"
+#include "runtime/model/probe_internal.h"
+
+/* One run of a step, in one layer. */
+struct watch {
+    const struct step *step;
+    const struct model_run *run;
+    struct probe *probe;
+    uint32_t row0; /* first row of the run in the batch */
+    int32_t pos0;  /* its logical position */
+};
+
+static int32_t pos_of(const struct table *t, const struct kv_list *l,
+                      uint32_t e)
+{
+    return pool_meta(t->pool, l->unit[e / KV_UNIT])->pos[e % KV_UNIT];
+}
+
+/* Logical position of the first row: that of its entry, in any list. */
+static int32_t first_pos(const struct model_run *run)
+{
+    const struct kv_list *l = &run->table->list[0];
+    return pos_of(run->table, l, l->len - run->n_rows);
+}
+
+void model_probes_begin(const struct model_batch *batch)
+{
+    for (uint32_t k = 0; k < batch->n_runs; k++) {
+        const struct model_run *run = &batch->runs[k];
+        struct probe *p = run->probe;
+        if (!p)
+            continue;
+        uint32_t pos = (uint32_t)first_pos(run);
+        assert(p->o.parts == 0 || pos + run->n_rows <= p->o.max_tokens);
+        if (pos != p->n_seen)
+            p->n_rows = 0;
+        p->n_seen = pos; /* until the end of the step */
+    }
+}
+
+/* Queries that PROBE_FUTURE leaves out of a run. */
+static uint32_t n_skipped(const struct probe *p, uint32_t pos, uint32_t n_rows)
+{
+    uint32_t n = p->o.n_skip > pos ? p->o.n_skip - pos : 0;
+    return n < n_rows ? n : n_rows;
+}
+
+void model_probes_end(const struct model_batch *batch)
+{
+    for (uint32_t k = 0; k < batch->n_runs; k++) {
+        const struct model_run *run = &batch->runs[k];
+        struct probe *p = run->probe;
+        if (!p)
+            continue;
+        p->n_counted += run->n_rows - n_skipped(p, p->n_seen, run->n_rows);
+        p->n_seen += run->n_rows;
+        p->n_rows += run->n_rows;
+        if (p->n_rows > p->o.n_window)
+            p->n_rows = p->o.n_window;
+    }
+}
+
+static const float *query_of(const struct watch *w, uint32_t i)
+{
+    const struct config *c = &w->step->m->cfg;
+    size_t ld = ((size_t)c->n_heads + 2 * c->n_kv_heads) * c->head_dim;
+    return w->step->m->s.qkv + (w->row0 + i) * ld;
+}
+
+/* Only the last rows can stay in the window. */
+static void keep_queries(const struct watch *w)
+{
+    const struct config *c = &w->step->m->cfg;
+    uint32_t n = w->run->n_rows, W = w->probe->o.n_window;
+    for (uint32_t i = n > W ? n - W : 0; i < n; i++)
+        memcpy(
+            probe_query_row(w->probe, w->step->i_layer, (uint32_t)w->pos0 + i),
+            query_of(w, i), (size_t)c->n_heads * c->head_dim * sizeof(float));
+}
+
+/* The arguments for rows [i, i + n) of the run against the first n_visible
+ * entries that `unit` leads to. */
+static struct attend_args args_of(const struct watch *w, uint32_t head,
+                                  uint32_t i, uint32_t n)
+{
+    const struct model *m = w->step->m;
+    const struct config *c = &m->cfg;
+    uint32_t group = c->n_heads / c->n_kv_heads;
+    return (struct attend_args){
+        .layout = pool_layout(w->run->table->pool),
+        .n_query = (int)n,
+        .group = (int)group,
+        .q = query_of(w, i) + (size_t)head * group * c->head_dim,
+        .q_stride = (int64_t)(c->n_heads + 2 * c->n_kv_heads) * c->head_dim,
+        .scale = m->attn_scale};
+}
+
+/* ------------------------------------------------------ attention of all rows
+ */
+
+/* One tile of rows onto the sums by entry, row after row. */
+static void add_rows(const struct watch *w, const struct attend_args *tile,
+                     uint32_t sees, float *logit, float *sum)
+{
+    int64_t stride = w->probe->logit_stride;
+    for (int r = 0; r < tile->n_query * tile->group; r++) {
+        float *x = logit + r * stride;
+        uint32_t n = sees + (uint32_t)(r / tile->group);
+        w->step->m->ops->softmax(x, n);
+        for (uint32_t e = 0; e < n; e++)
+            sum[e] += x[e];
+    }
+}
+
+static void add_columns(const struct watch *w, const struct kv_list *l,
+                        uint32_t head, const uint8_t *const *unit,
+                        void *scratch)
+{
+    const struct probe *p = w->probe;
+    uint32_t list = w->step->i_layer * w->step->m->cfg.n_kv_heads + head;
+    uint32_t before = l->len - w->run->n_rows;
+    float *column = p->column + (size_t)list * p->o.max_tokens;
+    float *logit = p->logit + head * p->logit_floats;
+    float *sum = logit + p->logit_floats - p->logit_stride;
+    for (uint32_t e = 0; e < l->len; e++)
+        sum[e] = column[pos_of(w->run->table, l, e)];
+    for (uint32_t i = 0; i < w->run->n_rows; i += OPS_QUERY_MAX) {
+        uint32_t n = w->run->n_rows - i;
+        n = n < OPS_QUERY_MAX ? n : OPS_QUERY_MAX;
+        struct attend_args tile = args_of(w, head, i, n);
+        tile.unit = unit;
+        tile.n_visible = before + i + n;
+        w->step->m->ops->attend_logits(&tile, logit, p->logit_stride, scratch);
+        add_rows(w, &tile, before + i + 1, logit, sum);
+    }
+    for (uint32_t e = 0; e < l->len; e++)
+        column[pos_of(w->run->table, l, e)] = sum[e];
+}
+
+/* ------------------------------------------------ attention inside a bucket */
+
+/* Rows [i, i + n), all in one bucket; their entries and those before them in
+ * the bucket are the last of the list. `first`: the first of them. */
+struct bucket {
+    uint32_t i, n, first, end;
+    int32_t start; /* its first position */
+};
+
+static struct bucket bucket_at(const struct watch *w, const struct kv_list *l,
+                               uint32_t i)
+{
+    int32_t pos = w->pos0 + (int32_t)i;
+    uint32_t cell = (uint32_t)pos % PROBE_BUCKET;
+    uint32_t entry = l->len - w->run->n_rows + i;
+    struct bucket b = {.i = i,
+                       .n = PROBE_BUCKET - cell,
+                       .first = entry > cell ? entry - cell : 0,
+                       .start = pos - (int32_t)cell};
+    if (b.n > OPS_QUERY_MAX)
+        b.n = OPS_QUERY_MAX;
+    if (b.n > w->run->n_rows - i)
+        b.n = w->run->n_rows - i;
+    b.end = entry + b.n;
+    return b;
+}
+
+/* One row's attention to entry e, summed over the group. */
+static float band_weight(const struct attend_args *a, const float *logit,
+                         int64_t stride, const float *norm)
+{
+    float sum = 0;
+    for (int g = 0; g < a->group; g++, norm += 2)
+        sum += norm[1] > 0 ? expf(logit[g * stride] - norm[0]) / norm[1] : 0;
+    return sum;
+}
+
+static void add_bucket(const struct watch *w, const struct kv_list *l,
+                       const struct bucket *b, uint32_t head,
+                       const uint8_t *const *unit, void *scratch)
+{
+    const struct probe *p = w->probe;
+    const struct model *m = w->step->m;
+    uint32_t list = w->step->i_layer * m->cfg.n_kv_heads + head;
+    uint32_t e0 = b->first - b->first % KV_UNIT;
+    float *logit = p->logit + head * p->logit_floats;
+    struct attend_args a = args_of(w, head, b->i, b->n);
+    a.unit = unit + e0 / KV_UNIT;
+    a.n_visible = b->end - e0;
+    m->ops->attend_logits(&a, logit, p->logit_stride, scratch);
+    for (uint32_t r = 0; r < b->n; r++) {
+        uint32_t cell = (uint32_t)(w->pos0 - b->start) + b->i + r;
+        uint16_t *row = p->band + ((size_t)list * p->o.max_tokens +
+                                   (uint32_t)b->start + cell) *
+                                      PROBE_BUCKET;
+        const float *norm = m->s.norm +
+                            (w->row0 + b->i + r) * 2 * (size_t)m->cfg.n_heads +
+                            2 * head * (uint32_t)a.group;
+        const float *x = logit + r * (uint32_t)a.group * p->logit_stride;
+        memset(row, 0, PROBE_BUCKET * sizeof(*row));
+        for (uint32_t e = b->first; e < b->end - b->n + r + 1; e++) {
+            int32_t c = pos_of(w->run->table, l, e) - b->start;
+            if (c >= 0 && c <= (int32_t)cell)
+                row[c] = quant_f32_to_f16(
+                    band_weight(&a, x + e - e0, p->logit_stride, norm));
+        }
+    }
+}
+
+/* --------------------------------------------- queries before their rotation
+ */
+
+static void add_moments(const struct watch *w, uint32_t head)
+{
+    const struct model *m = w->step->m;
+    const struct config *c = &m->cfg;
+    uint32_t d = c->head_dim, G = c->n_heads / c->n_kv_heads;
+    float back[OPS_HEAD_DIM_MAX], q[OPS_HEAD_DIM_MAX];
+    uint32_t i = n_skipped(w->probe, (uint32_t)w->pos0, w->run->n_rows);
+    for (; i < w->run->n_rows; i++) {
+        const float *rope = m->s.rope + (size_t)(w->row0 + i) * d;
+        for (uint32_t k = 0; k < d; k++)
+            back[k] = k < d / 2 ? rope[k] : -rope[k];
+        for (uint32_t h = head * G; h < (head + 1) * G; h++) {
+            struct probe_moments x =
+                probe_moments_of(w->probe, w->step->i_layer, h);
+            memcpy(q, query_of(w, i) + (size_t)h * d, d * sizeof(*q));
+            m->ops->rope(q, 1, (int)d, (int)d, back,
+                         c->family->rope_interleaved);
+            for (uint32_t j = 0; j < d; j++) {
+                x.sum[j] += (double)q[j];
+                for (uint32_t k = 0; k <= j; k++)
+                    x.outer[(size_t)j * d + k] += (double)q[j] * (double)q[k];
+            }
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ a layer */
+
+static void watch_head(void *ctx, int task, int thread)
+{
+    const struct watch *w = ctx;
+    const struct model *m = w->step->m;
+    uint32_t head = (uint32_t)task, parts = w->probe->o.parts;
+    const struct table *t = w->run->table;
+    const struct kv_list *l = table_list(t, w->step->i_layer, head);
+    uint8_t *mine = m->s.thread + (size_t)thread * m->s.thread_bytes;
+    const uint8_t **unit = (const uint8_t **)(void *)mine;
+    void *scratch = mine + m->s.units_bytes;
+    for (uint32_t u = 0; u < l->n_units; u++)
+        unit[u] = pool_data(t->pool, l->unit[u]);
+    if (parts & PROBE_COLUMNS)
+        add_columns(w, l, head, unit, scratch);
+    for (uint32_t i = 0; (parts & PROBE_BAND) && i < w->run->n_rows;) {
+        struct bucket b = bucket_at(w, l, i);
+        add_bucket(w, l, &b, head, unit, scratch);
+        i += b.n;
+    }
+    if (parts & PROBE_FUTURE)
+        add_moments(w, head);
+}
+
+void model_probes_layer(const struct step *s)
+{
+    struct watch w = {.step = s};
+    for (uint32_t k = 0; k < s->batch->n_runs; k++) {
+        w.run = &s->batch->runs[k];
+        w.probe = w.run->probe;
+        if (w.probe) {
+            w.pos0 = (int32_t)w.probe->n_seen;
+            keep_queries(&w);
+            if (w.probe->o.parts != 0)
+                workers_run(s->m->opt.workers, (int)s->m->cfg.n_kv_heads,
+                            watch_head, &w);
+        }
+        w.row0 += w.run->n_rows;
+    }
+}
