@@ -36,9 +36,9 @@ uint64_t compact_table(struct table *t, const uint16_t *gone);
 
 /* Takes chosen entries out of units that several tables share, for all of them
  * at once: the way to make room where everything lies in shared prefixes
- * (docs/design 1.3). user[0..n_users) are all tables that refer to these
- * units; units of list i_list that another number of tables refer to, or that
- * some user does not see to the end, are left alone.
+ * (docs/design 1.3). It looks at the units of list i_list to which
+ * user[0..n_users) and nobody else refer, and which each of these sees to the
+ * end; others are left alone.
  *
  * Only whole units can stay shared, since each user's own entries lie behind
  * them. So up to 15 of the chosen entries stay, the newest, and where no unit

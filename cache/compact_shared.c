@@ -15,16 +15,28 @@ struct group {
     int64_t stays_from;
 };
 
-/* True for a unit that all users see whole. */
-static bool is_common(const struct group *g, unit_id u)
+/* True for a list that holds a unit to its end, most likely at `at`. */
+static bool holds(const struct kv_list *l, unit_id u, uint32_t at)
 {
+    uint32_t n_full = l->len / KV_UNIT;
+    if (at < n_full && l->unit[at] == u)
+        return true;
+    for (uint32_t i = 0; i < n_full; i++)
+        if (l->unit[i] == u)
+            return true;
+    return false;
+}
+
+/* True if all users and nobody else refer to unit i of the first one's list,
+ * and see it whole. */
+static bool is_common(const struct group *g, uint32_t i)
+{
+    unit_id u = g->user[0]->list[g->i_list].unit[i];
     if (pool_refs(g->user[0]->pool, u) != g->n_users)
         return false;
-    for (uint32_t i = 0; i < g->n_users; i++) {
-        const struct kv_list *l = &g->user[i]->list[g->i_list];
-        if (l->len % KV_UNIT != 0 && l->unit[l->n_units - 1] == u)
+    for (uint32_t k = 0; k < g->n_users; k++)
+        if (!holds(&g->user[k]->list[g->i_list], u, i))
             return false;
-    }
     return true;
 }
 
@@ -56,7 +68,7 @@ static void fill_up(struct group *g)
     for (uint32_t i = 0; n > 0 && i < l->n_units; i++) {
         unit_id u = l->unit[i];
         const struct kv_meta *m = pool_meta(g->user[0]->pool, u);
-        uint32_t mask = is_common(g, u) ? g->gone[u] : 0;
+        uint32_t mask = is_common(g, i) ? g->gone[u] : 0;
         for (; mask != 0; mask &= mask - 1)
             insert(top, n, m->pos[__builtin_ctz(mask)]);
     }
@@ -68,11 +80,11 @@ static void count(struct group *g)
 {
     const struct kv_list *l = &g->user[0]->list[g->i_list];
     for (uint32_t i = 0; i < l->n_units; i++) {
-        unit_id u = l->unit[i];
-        if (!is_common(g, u))
+        if (!is_common(g, i))
             continue;
+        uint16_t gone = g->gone[l->unit[i]];
         g->n_units++;
-        g->n_kept += KV_UNIT - (uint32_t)__builtin_popcount(g->gone[u]);
+        g->n_kept += KV_UNIT - (uint32_t)__builtin_popcount(gone);
     }
     fill_up(g);
 }
@@ -80,7 +92,7 @@ static void count(struct group *g)
 static uint32_t next_common(const struct group *g, uint32_t i)
 {
     const struct kv_list *l = &g->user[0]->list[g->i_list];
-    while (i < l->n_units && !is_common(g, l->unit[i]))
+    while (i < l->n_units && !is_common(g, i))
         i++;
     return i;
 }
@@ -131,7 +143,7 @@ static void drop_marked(struct table *t, struct kv_list *l, uint32_t n_marked)
         else
             l->unit[n++] = u;
     }
-    assert(l->n_units - n == n_marked); /* else a user was not given */
+    assert(l->n_units - n == n_marked);
     l->len -= n_marked * KV_UNIT;
     l->n_units = n;
     l->in_order = ascends(t, l);

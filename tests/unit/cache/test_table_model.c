@@ -311,8 +311,10 @@ static uint32_t shared_entries(const struct world *w, struct plain *const *user,
         bool whole = n_users(w, l, u) == n;
         for (uint32_t i = 0; i < n; i++) {
             const struct kv_list *other = &user[i]->t->list[l];
-            whole = whole && !(other->len % 16 != 0 &&
-                               other->unit[other->len / 16] == u);
+            uint32_t at = 0;
+            while (at < other->len / 16 && other->unit[at] != u)
+                at++;
+            whole = whole && at < other->len / 16;
         }
         for (uint32_t s = 0; whole && s < 16; s++)
             if (gone[u] >> s & 1)
@@ -342,6 +344,16 @@ static void compact_a_prefix(struct world *w, const struct plain *x)
                 user[n] = &w->x[i];
                 table[n++] = w->x[i].t;
             }
+    /* Now and then not all users of that unit are given, but some of others. */
+    struct plain *y = &w->x[below(w, TABLES)];
+    bool is_user = y->t == NULL;
+    for (uint32_t i = 0; i < n; i++)
+        is_user = is_user || user[i] == y;
+    if (!is_user && below(w, 3) == 0) {
+        uint32_t i = below(w, n);
+        user[i] = y;
+        table[i] = y->t;
+    }
     uint16_t gone[UNITS];
     uint32_t percent = below(w, 101);
     for (uint32_t k = 0; k < UNITS; k++) {
