@@ -44,6 +44,11 @@ enum err choice_find(struct choice *out, const char *name, uint32_t has,
     return policy_check(out->policy, has, false, m);
 }
 
+bool choice_needs_gates(const struct choice *c)
+{
+    return c->policy != NULL && (c->policy->needs & POLICY_LOG_BETA) != 0;
+}
+
 uint32_t choice_entries(double budget, uint32_t n)
 {
     double entries = floor(budget * n + 0.5);

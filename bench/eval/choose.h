@@ -44,6 +44,8 @@ struct choice {
 MUST_CHECK enum err choice_find(struct choice *out, const char *name,
                                 uint32_t has, struct errmsg *m);
 
+bool choice_needs_gates(const struct choice *c);
+
 /* Entries a head, on average, that a budget leaves of n. */
 uint32_t choice_entries(double budget, uint32_t n);
 

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "bench/eval/suite.h"
 #include "config/flags.h"
+#include "gates/gate_find.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/kernels/ops.h"
 
@@ -19,14 +20,19 @@ enum {
     CHOICES_MAX = 256,
     NAME_MAX_BYTES = 128,
     IDENTITY_MAX = 512,
+    GATES_NAME = 13,
     /* Changes when the same settings give other figures than before. */
     FIGURES_VERSION = 1
 };
 
+/* What the lab knows of every sequence; log_beta comes with gates. */
+static const uint32_t KNOWN =
+    POLICY_KEYS | POLICY_KEY_NORMS | POLICY_VALUE_NORMS;
+
 enum split { SPLIT_TEST, SPLIT_DEV };
 
 struct eval_flags {
-    char *model, *json, *against;
+    char *model, *gates, *json, *against;
     struct config_list policy, budget, tasks, text;
     int64_t context, docs, mode, split, seed, threads, kv_type;
     int64_t sinks, recent, min_tokens_per_head;
@@ -44,10 +50,17 @@ static const struct option options[] = {
      .field = FIELD(model),
      .word = "FILE",
      .help = "The model, a GGUF file. Needed."},
+    {.name = "gates",
+     .type = OPT_STRING,
+     .field = FIELD(gates),
+     .dflt = "auto",
+     .word = "FILE|auto|none",
+     .help = "Retention gates, for dbtrimkv and trimkv. auto takes those in "
+             "gates/pretrained that were made for the model."},
     {.name = "policy",
      .type = OPT_LIST,
      .field = FIELD(policy),
-     .dflt = "full,no-context,random,streamingllm,keydiff,knorm",
+     .shown_dflt = "full, no-context and all others that can be had",
      .word = "NAMES",
      .help = "Policies to compare. full keeps everything, no-context nothing "
              "of the document: the two ends of the scale."},
@@ -186,8 +199,10 @@ struct eval {
     uint32_t n_tasks;
     struct choice choice[CHOICES_MAX];
     uint32_t n_choices;
-    char name[NAME_MAX_BYTES]; /* of the model: its file without .gguf */
-    char sha256[HASH_HEX];     /* of its file */
+    char name[NAME_MAX_BYTES];   /* of the model: its file without .gguf */
+    char sha256[HASH_HEX];       /* of its file */
+    char gates_sha256[HASH_HEX]; /* "" without */
+    char gates[GATES_NAME];      /* for the rows: how it begins, or "none" */
     char identity[IDENTITY_MAX];
 };
 
@@ -266,11 +281,26 @@ static enum err add_choices(struct eval *e, const char *name, uint32_t has,
     return rc;
 }
 
-static enum err read_choices(struct eval *e, struct errmsg *m)
+/* Everything that the model allows. */
+static enum err add_all(struct eval *e, uint32_t has, struct errmsg *m)
 {
-    uint32_t has = POLICY_KEYS | POLICY_KEY_NORMS | POLICY_VALUE_NORMS;
+    enum err rc = add_choices(e, "full", has, m);
+    if (rc == OK)
+        rc = add_choices(e, "no-context", has, m);
+    for (uint32_t i = 0; policy_at(i) != NULL && rc == OK; i++)
+        if ((policy_at(i)->needs & ~has) == 0)
+            rc = add_choices(e, policy_at(i)->name, has, m);
+    return rc;
+}
+
+/* has: of enum policy_need. */
+static enum err read_choices(struct eval *e, uint32_t has, struct errmsg *m)
+{
     const char *against = e->o.against;
     enum err rc = OK;
+    e->n_choices = 0;
+    if (e->o.policy.n == 0)
+        rc = add_all(e, has, m);
     for (size_t i = 0; i < e->o.policy.n && rc == OK; i++)
         rc = add_choices(e, e->o.policy.item[i], has, m);
     if (rc == OK && e->n_choices == 0)
@@ -307,25 +337,48 @@ static enum err load_model(struct eval *e, struct errmsg *m)
     return OK;
 }
 
-static enum err hash_model(struct eval *e, struct errmsg *m)
+static enum err hash_file(char hex[HASH_HEX], const char *path,
+                          struct errmsg *m)
 {
     struct file_map map;
     uint8_t digest[HASH_BYTES];
-    const char *slash = strrchr(e->o.model, '/');
-    enum err rc = file_map_open(&map, e->o.model, m);
+    enum err rc = file_map_open(&map, path, m);
     if (rc != OK)
         return rc;
     rc = hash_sha256(digest, map.data, map.size);
     file_map_close(&map);
     if (rc != OK)
-        return err_set(m, rc, "cannot hash %s", e->o.model);
-    hash_hex(e->sha256, digest, sizeof(digest));
+        return err_set(m, rc, "cannot hash %s", path);
+    hash_hex(hex, digest, sizeof(digest));
+    return OK;
+}
+
+static void name_model(struct eval *e)
+{
+    const char *slash = strrchr(e->o.model, '/');
     snprintf(e->name, sizeof(e->name), "%s",
              slash != NULL ? slash + 1 : e->o.model);
     char *end = strrchr(e->name, '.');
     if (end != NULL && strcmp(end, ".gguf") == 0)
         *end = '\0';
-    return OK;
+}
+
+/* The choices were read before the model, so that a wrong word is told at
+ * once; now it is known whether there are gates. */
+static enum err open_gates(struct eval *e, struct errmsg *m)
+{
+    char path[GATE_PATH_MAX];
+    struct errmsg why = {""};
+    enum err rc = model_find_gates(e->model, e->gguf, e->o.gates, path, &why);
+    if (rc != OK)
+        return err_set(m, rc, "--gates: %s", why.text);
+    memcpy(e->gates, "none", sizeof("none"));
+    if (!model_has_gates(e->model))
+        return read_choices(e, KNOWN, m);
+    fprintf(stderr, "gates: %s\n", path);
+    rc = hash_file(e->gates_sha256, path, m);
+    memcpy(e->gates, e->gates_sha256, GATES_NAME - 1);
+    return rc == OK ? read_choices(e, KNOWN | POLICY_LOG_BETA, m) : rc;
 }
 
 static enum err open_model(struct eval *e, struct errmsg *m)
@@ -335,12 +388,14 @@ static enum err open_model(struct eval *e, struct errmsg *m)
     if (rc == OK)
         rc = gguf_open(&e->gguf, e->o.model, m);
     if (rc == OK)
-        rc = hash_model(e, m);
+        rc = hash_file(e->sha256, e->o.model, m);
     if (rc == OK)
         rc = tokenizer_from_gguf(&e->tokenizer, e->gguf, m);
     if (rc == OK)
         rc = read_prompt(e, m);
-    return rc == OK ? load_model(e, m) : rc;
+    if (rc == OK)
+        rc = load_model(e, m);
+    return rc == OK ? open_gates(e, m) : rc;
 }
 
 /* The novels of a split, as deploy/texts.tsv assigns them. */
@@ -375,13 +430,13 @@ static enum err open_texts(struct eval *e, struct errmsg *m)
 
 static enum err describe(struct eval *e, struct errmsg *m)
 {
-    int n = snprintf(
-        e->identity, sizeof(e->identity),
-        "version=%d model=%s gates=none texts=%s kv=%s sinks=%u recent=%u "
-        "min_head=%u",
-        FIGURES_VERSION, e->sha256, corpus_hash(e->corpus),
-        kv_type_name((enum kv_type)e->o.kv_type), (uint32_t)e->o.sinks,
-        (uint32_t)e->o.recent, (uint32_t)e->o.min_tokens_per_head);
+    int n =
+        snprintf(e->identity, sizeof(e->identity),
+                 "version=%d model=%s texts=%s kv=%s sinks=%u recent=%u "
+                 "min_head=%u",
+                 FIGURES_VERSION, e->sha256, corpus_hash(e->corpus),
+                 kv_type_name((enum kv_type)e->o.kv_type), (uint32_t)e->o.sinks,
+                 (uint32_t)e->o.recent, (uint32_t)e->o.min_tokens_per_head);
     return n > 0 && (size_t)n < sizeof(e->identity)
                ? OK
                : err_set(m, ERR_INTERNAL, "the settings are too long");
@@ -399,7 +454,7 @@ static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
                   .against = e->o.against,
                   .seed = (uint64_t)e->o.seed,
                   .model = e->name,
-                  .gates = "none",
+                  .gates = e->gates,
                   .split = e->o.text.n > 0 ? "own" : splits[e->o.split],
                   .context = n_tokens,
                   .mode = (enum lab_mode)e->o.mode},
@@ -415,6 +470,7 @@ static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
                      .n_tokens = n_tokens,
                      .seed = (uint64_t)e->o.seed},
         .identity = e->identity,
+        .gates = e->gates_sha256,
         .json = e->o.json,
         .table = stdout,
         .progress = stderr,
@@ -456,8 +512,12 @@ static enum err check(struct eval *e, struct errmsg *m)
 {
     if (e->o.model == NULL)
         return err_set(m, ERR_INVAL, "--model FILE is needed");
+    bool may_have_gates = strcmp(e->o.gates, "none") != 0;
     enum err rc = read_tasks(e, m);
-    return rc == OK ? read_choices(e, m) : rc;
+    name_model(e);
+    return rc == OK ? read_choices(
+                          e, KNOWN | (may_have_gates ? POLICY_LOG_BETA : 0), m)
+                    : rc;
 }
 
 int eval_command(int argc, char *const *argv, const atomic_bool *stop)

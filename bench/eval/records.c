@@ -18,7 +18,7 @@ enum { FILE_MAX = 1 << 30 };
 struct records {
     int fd; /* -1: no file */
     const char *path;
-    char key[RECORDS_KEY_MAX];
+    struct records_keys keys;
     struct record *record; /* [n], in the order of compare() */
     size_t n, cap;
 };
@@ -95,6 +95,13 @@ static bool read_record(const cJSON *line, struct record *out)
     return true;
 }
 
+static bool is_ours(const struct records *r, const char *key,
+                    struct record *out)
+{
+    out->has_gates = strcmp(key, r->keys.gates) == 0;
+    return out->has_gates || strcmp(key, r->keys.plain) == 0;
+}
+
 static enum err read_line(struct records *r, const char *s, size_t n,
                           size_t number, struct errmsg *m)
 {
@@ -108,7 +115,7 @@ static enum err read_line(struct records *r, const char *s, size_t n,
     if (key == NULL)
         rc = err_set(m, ERR_INVAL, "%s, line %zu is no record of an evaluation",
                      r->path, number);
-    else if (strcmp(key, r->key) != 0)
+    else if (!is_ours(r, key, &record))
         rc = OK;
     else if (read_record(line, &record))
         rc = insert(r, &record);
@@ -151,15 +158,15 @@ static enum err open_file(struct records *r, struct errmsg *m)
     return read_all(r, m);
 }
 
-enum err records_open(struct records **out, const char *path, const char *key,
-                      struct errmsg *m)
+enum err records_open(struct records **out, const char *path,
+                      const struct records_keys *keys, struct errmsg *m)
 {
     struct records *r = calloc(1, sizeof(*r));
     if (r == NULL)
         return err_set(m, ERR_NOMEM, "no memory for the records");
     r->fd = -1;
     r->path = path;
-    memcpy(r->key, key, strlen(key) + 1);
+    r->keys = *keys;
     enum err rc = path != NULL ? open_file(r, m) : OK;
     if (rc == OK)
         *out = r;
@@ -199,10 +206,11 @@ static enum err put_number(struct buf *b, const char *key, double value)
 static enum err put_record(struct buf *b, const struct records *r,
                            const struct record *x)
 {
-    enum err rc = buf_printf(
-        b,
-        "{\"key\":\"%s\",\"task\":\"%s\",\"doc\":%" PRIu32 ",\"policy\":\"%s\"",
-        r->key, task_info(x->task)->name, x->doc, x->policy);
+    enum err rc = buf_printf(b,
+                             "{\"key\":\"%s\",\"task\":\"%s\",\"doc\":%" PRIu32
+                             ",\"policy\":\"%s\"",
+                             x->has_gates ? r->keys.gates : r->keys.plain,
+                             task_info(x->task)->name, x->doc, x->policy);
     if (rc == OK)
         rc = put_number(b, "budget", x->budget);
     if (rc == OK)

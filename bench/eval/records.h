@@ -13,6 +13,7 @@
 #ifndef BENCH_EVAL_RECORDS_H
 #define BENCH_EVAL_RECORDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,16 +29,24 @@ struct record {
     uint32_t doc;
     char policy[CHOICE_NAME_MAX];
     double budget;
+    bool has_gates; /* it depends on the gates */
     struct figures figures;
+};
+
+/* Short names of all settings that a record depends on, letters and digits:
+ * without the gates, and with them. What does not depend on the gates need not
+ * be measured again for others. */
+struct records_keys {
+    char plain[RECORDS_KEY_MAX], gates[RECORDS_KEY_MAX];
 };
 
 struct records;
 
-/* path NULL: nothing is read or written. key: of the settings, letters and
- * digits, below RECORDS_KEY_MAX. ERR_BUSY: another run has the file. ERR_INVAL:
- * a line is no record. */
+/* path NULL: nothing is read or written. ERR_BUSY: another run has the file.
+ * ERR_INVAL: a line is no record. */
 MUST_CHECK enum err records_open(struct records **out, const char *path,
-                                 const char *key, struct errmsg *m);
+                                 const struct records_keys *keys,
+                                 struct errmsg *m);
 void records_close(struct records *r); /* NULL is allowed */
 
 /* NULL where there is none. Valid until the next records_add(). */

@@ -53,8 +53,11 @@ static enum err add(struct run *r, enum task task, uint32_t doc,
                     const struct choice *c, const struct figures *figures,
                     struct errmsg *m)
 {
-    struct record record = {
-        .task = task, .doc = doc, .budget = c->budget, .figures = *figures};
+    struct record record = {.task = task,
+                            .doc = doc,
+                            .budget = c->budget,
+                            .has_gates = choice_needs_gates(c),
+                            .figures = *figures};
     memcpy(record.policy, c->name, sizeof(record.policy));
     r->n_done++;
     r->n_left--;
@@ -146,16 +149,17 @@ static void count_left(struct run *r)
                 r->n_left += find(r, in->task[t], d, &in->choice[i]) == NULL;
 }
 
-/* A short name for all settings that results depend on. */
-static enum err make_key(const struct suite *s, char key[RECORDS_KEY_MAX],
-                         struct errmsg *m)
+static enum err make_key(const struct suite *s, const char *gates,
+                         char key[RECORDS_KEY_MAX], struct errmsg *m)
 {
     char text[1024], hex[HASH_HEX];
     uint8_t digest[HASH_BYTES];
     int n =
-        snprintf(text, sizeof(text), "%s context=%u mode=%s seed=%llu",
+        snprintf(text, sizeof(text),
+                 "%s context=%u mode=%s seed=%llu "
+                 "gates=%s",
                  s->identity, s->document.n_tokens, lab_mode_name(s->lab.mode),
-                 (unsigned long long)s->document.seed);
+                 (unsigned long long)s->document.seed, gates);
     if (n < 0 || (size_t)n >= sizeof(text))
         return err_set(m, ERR_INVAL, "the settings are too long");
     if (hash_sha256(digest, text, (size_t)n) != OK)
@@ -168,19 +172,22 @@ static enum err make_key(const struct suite *s, char key[RECORDS_KEY_MAX],
 
 static enum err open_records(struct run *r, struct errmsg *m)
 {
-    char path[PATH_MAX], key[RECORDS_KEY_MAX];
-    enum err rc = make_key(r->s, key, m);
+    char path[PATH_MAX];
+    struct records_keys keys;
+    enum err rc = make_key(r->s, "any", keys.plain, m);
+    if (rc == OK)
+        rc = make_key(r->s, r->s->gates, keys.gates, m);
     if (rc != OK)
         return rc;
     if (r->s->json == NULL)
-        return records_open(&r->records, NULL, key, m);
+        return records_open(&r->records, NULL, &keys, m);
     rc = cells_check_file(r->s->json, m);
     if (rc != OK)
         return rc;
     int n = snprintf(path, sizeof(path), "%s.part", r->s->json);
     if (n < 0 || (size_t)n >= sizeof(path))
         return err_set(m, ERR_INVAL, "the path of the results is too long");
-    return records_open(&r->records, path, key, m);
+    return records_open(&r->records, path, &keys, m);
 }
 
 static enum err measure(struct run *r, struct errmsg *m)

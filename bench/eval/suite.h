@@ -24,9 +24,9 @@ struct suite {
     struct cells_input cells; /* records is filled in by the run */
     struct lab_options lab;
     struct document_options document;
-    /* All that results depend on and cells does not say: hashes of model,
-     * gates and texts, settings. */
-    const char *identity;
+    /* All that results depend on and the rest does not say: hashes of model
+     * and texts, settings; and the hash of the gates. */
+    const char *identity, *gates;
     const char *json;        /* NULL: no file */
     FILE *table;             /* the table at the end; NULL: none */
     FILE *progress;          /* NULL: none */

@@ -27,7 +27,7 @@ def text(tmp_path_factory):
 
 def command(ebb, model, text, out):
     return [ebb, "eval", "--model", model, "--text", text, "--json", out,
-            *ARGS]
+            "--gates", "none", *ARGS]
 
 
 def rows(path):
@@ -96,7 +96,8 @@ def test_a_killed_run_goes_on(whole, ebb, small_model, text, tmp_path):
 @pytest.mark.parametrize("args, words", [
     ([], ["--model"]),
     (["--model", "m", "--policy", "keydif"], ["keydif", "keydiff"]),
-    (["--model", "m", "--policy", "dbtrimkv"], ["dbtrimkv", "gates"]),
+    (["--model", "m", "--policy", "dbtrimkv", "--gates", "none"],
+     ["dbtrimkv", "gates"]),
     (["--model", "m", "--tasks", "B9"], ["B9", "B"]),
     (["--model", "m", "--budget", "2"], ["--budget", "2"]),
     (["--model", "m", "--budget", "nan"], ["--budget", "nan"]),

@@ -43,7 +43,8 @@ static void setup_init(struct setup *s, uint32_t n_wrong)
     static const double budgets[] = {1, 0.25, 0.25, 0.25, 0.5};
     struct errmsg m = {""};
     memset(s, 0, sizeof(*s));
-    assert_int_equal(records_open(&s->r, NULL, "k", &m), OK);
+    const struct records_keys keys = {"k", "g"};
+    assert_int_equal(records_open(&s->r, NULL, &keys, &m), OK);
     s->task[0] = TASK_A;
     s->task[1] = TASK_B2;
     for (int c = 0; c < CHOICES; c++) {

@@ -146,56 +146,153 @@ static void the_question_is_part_of_an_aware_prompt(void **state)
     setup_fini(&y);
 }
 
-/* What "streamingllm" leaves, put together by hand: first and last entries. */
-static void kept_entries_are_sinks_and_the_newest(void **state)
-{
-    (void)state;
-    enum { KEPT = RIG_TOKENS / 10 };
+/* A cache of RIG_TOKENS entries a list, as the model wrote it, and a copy. */
+struct cache {
     struct rig r;
+    struct pool *pool;
+    struct scoring *s;
+    struct chooser *c;
+    struct table *t, *copy;
+    uint32_t n_lists;
+};
+
+static void cache_init(struct cache *x, const struct gate *gate)
+{
     struct kv_layout l;
-    struct pool *pool = NULL;
-    struct scoring *s = NULL;
-    struct chooser *c = NULL;
-    struct table *t = NULL, *copy = NULL;
     struct errmsg m = {""};
-    rig_open(&r, 1);
-    const struct model_info *i = model_info(r.model);
-    struct document d = rig_document(&r, TASK_A, 0);
+    memset(x, 0, sizeof(*x));
+    rig_open(&x->r, 1);
+    assert_int_equal(model_set_gates(x->r.model, gate, &m), OK);
+    const struct model_info *i = model_info(x->r.model);
+    struct document d = rig_document(&x->r, TASK_A, 0);
+    x->n_lists = i->n_layers * i->n_kv_heads;
     kv_layout_init(&l, KV_F16, i->head_dim);
-    assert_int_equal(pool_new(&pool, &l, 64 << 20, &m), OK);
-    assert_int_equal(scoring_new(&s, r.model, r.workers, 1, &m), OK);
-    struct chooser_size size = {.pool = pool,
+    assert_int_equal(pool_new(&x->pool, &l, 64 << 20, &m), OK);
+    assert_int_equal(scoring_new(&x->s, x->r.model, x->r.workers, 1, &m), OK);
+    struct chooser_size size = {.pool = x->pool,
                                 .ops = ops_best(),
-                                .workers = r.workers,
+                                .workers = x->r.workers,
                                 .n_layers = i->n_layers,
                                 .n_heads = i->n_heads,
                                 .n_kv_heads = i->n_kv_heads,
                                 .head_dim = i->head_dim,
                                 .max_tokens = RIG_TOKENS};
-    assert_int_equal(chooser_new(&c, &size, &m), OK);
+    assert_int_equal(chooser_new(&x->c, &size, &m), OK);
     assert_int_equal(
-        table_new(&t, pool, i->n_layers, i->n_kv_heads, RIG_TOKENS), OK);
-    assert_int_equal(scoring_feed(s, t, d.prompt.id, RIG_TOKENS, 0), OK);
-    assert_int_equal(fork_deep(&copy, t, RIG_TOKENS), OK);
+        table_new(&x->t, x->pool, i->n_layers, i->n_kv_heads, RIG_TOKENS), OK);
+    assert_int_equal(scoring_feed(x->s, x->t, d.prompt.id, RIG_TOKENS, 0), OK);
+    assert_int_equal(fork_deep(&x->copy, x->t, RIG_TOKENS), OK);
+    document_fini(&d);
+}
+
+static void cache_fini(struct cache *x)
+{
+    table_free(x->copy);
+    table_free(x->t);
+    chooser_free(x->c);
+    scoring_free(x->s);
+    pool_free(x->pool);
+    rig_close(&x->r);
+}
+
+/* Marks the positions that list k of the copy still has. */
+static void positions(const struct cache *x, uint32_t k,
+                      uint8_t seen[RIG_TOKENS])
+{
+    memset(seen, 0, RIG_TOKENS);
+    for (uint32_t e = 0; e < x->copy->list[k].len; e++)
+        seen[pool_meta(x->pool, x->copy->list[k].unit[e / KV_UNIT])
+                 ->pos[e % KV_UNIT]] = 1;
+}
+
+/* What "streamingllm" leaves: the first entries and the last. */
+static void kept_entries_are_sinks_and_the_newest(void **state)
+{
+    (void)state;
+    enum { KEPT = RIG_TOKENS / 10 };
+    struct cache x;
+    struct errmsg m = {""};
     struct choice how = rig_choice("streamingllm", 0.1);
-    assert_int_equal(chooser_apply(c, &how, copy, RIG_TOKENS, &m), OK);
-    for (uint32_t k = 0; k < i->n_layers * i->n_kv_heads; k++) {
-        uint8_t seen[RIG_TOKENS] = {0};
-        assert_int_equal(t->list[k].len, RIG_TOKENS);
-        assert_int_equal(copy->list[k].len, KEPT);
-        for (uint32_t e = 0; e < KEPT; e++)
-            seen[pool_meta(pool, copy->list[k].unit[e / KV_UNIT])
-                     ->pos[e % KV_UNIT]] = 1;
+    cache_init(&x, NULL);
+    assert_int_equal(chooser_apply(x.c, &how, x.copy, RIG_TOKENS, &m), OK);
+    for (uint32_t k = 0; k < x.n_lists; k++) {
+        uint8_t seen[RIG_TOKENS];
+        positions(&x, k, seen);
+        assert_int_equal(x.t->list[k].len, RIG_TOKENS);
+        assert_int_equal(x.copy->list[k].len, KEPT);
         for (uint32_t p = 0; p < RIG_TOKENS; p++)
             assert_int_equal(seen[p], p < 4 || p >= RIG_TOKENS - (KEPT - 4));
     }
-    table_free(copy);
-    table_free(t);
-    chooser_free(c);
-    scoring_free(s);
-    pool_free(pool);
-    document_fini(&d);
+    cache_fini(&x);
+}
+
+static double score_at(const struct cache *x, uint32_t k, uint32_t p)
+{
+    const struct kv_meta *meta =
+        pool_meta(x->pool, x->t->list[k].unit[p / KV_UNIT]);
+    assert_int_equal(meta->pos[p % KV_UNIT], p);
+    return (RIG_TOKENS + 1.0 - p) * (double)meta->log_beta[p % KV_UNIT];
+}
+
+/* Of the entries that nothing protects, the best that went and the worst that
+ * stayed, over lists [k0, k1). */
+static void check_ranking(const struct cache *x, uint32_t k0, uint32_t k1)
+{
+    double best_gone = -INFINITY, worst_kept = INFINITY;
+    for (uint32_t k = k0; k < k1; k++) {
+        uint8_t seen[RIG_TOKENS];
+        positions(x, k, seen);
+        for (uint32_t p = 4; p < RIG_TOKENS - 16; p++) {
+            double s = score_at(x, k, p);
+            if (seen[p])
+                worst_kept = s < worst_kept ? s : worst_kept;
+            else
+                best_gone = s > best_gone ? s : best_gone;
+        }
+    }
+    assert_true(best_gone <= worst_kept * (1 - 1e-6) ||
+                best_gone - worst_kept < 1e-6);
+}
+
+/* With gates: the whole model is one ranking under dbtrimkv, and lists end
+ * with different lengths; every head is its own under trimkv. */
+static void gates_rank_entries(void **state)
+{
+    (void)state;
+    struct gate *gate = NULL;
+    struct rig r;
+    rig_open(&r, 1);
+    const struct model_info *i = model_info(r.model);
+    struct gate_shape shape = {.n_layers = i->n_layers,
+                               .n_embd = i->n_embd,
+                               .n_kv_heads = i->n_kv_heads,
+                               .width = 8,
+                               .kind = GATE_RG10};
     rig_close(&r);
+    assert_int_equal(gate_new(&gate, &shape, NULL), OK);
+    struct rng rng;
+    rng_seed(&rng, 4);
+    tiny_fill(gate->p, gate_n_params(gate), 0.5f, &rng);
+    static const char *const names[] = {"dbtrimkv", "trimkv"};
+    for (int n = 0; n < 2; n++) {
+        struct cache x;
+        struct errmsg m = {""};
+        struct choice how = rig_choice(names[n], 0.25);
+        bool is_ragged = false;
+        how.min_head = 0;
+        cache_init(&x, gate);
+        assert_int_equal(chooser_apply(x.c, &how, x.copy, RIG_TOKENS, &m), OK);
+        assert_int_equal(table_n_entries(x.copy), x.n_lists * RIG_TOKENS / 4);
+        for (uint32_t k = 0; k < x.n_lists; k++)
+            is_ragged = is_ragged || x.copy->list[k].len != RIG_TOKENS / 4;
+        assert_int_equal(is_ragged, n == 0);
+        if (n == 0)
+            check_ranking(&x, 0, x.n_lists);
+        for (uint32_t k = 0; k < x.n_lists; k++)
+            check_ranking(&x, k, k + 1);
+        cache_fini(&x);
+    }
+    gate_free(gate);
 }
 
 static void names_are_checked(void **state)
@@ -223,6 +320,7 @@ int main(void)
         cmocka_unit_test(a_document_stays_as_it_was),
         cmocka_unit_test(the_question_is_part_of_an_aware_prompt),
         cmocka_unit_test(kept_entries_are_sinks_and_the_newest),
+        cmocka_unit_test(gates_rank_entries),
         cmocka_unit_test(names_are_checked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

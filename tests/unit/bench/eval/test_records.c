@@ -28,10 +28,18 @@ static void setup_fini(struct setup *s)
     rmdir(s->dir);
 }
 
+static struct records_keys keys_of(const char *plain)
+{
+    struct records_keys keys = {.gates = "g1"};
+    memcpy(keys.plain, plain, strlen(plain) + 1);
+    return keys;
+}
+
 static struct records *open_as(struct setup *s, const char *key)
 {
     struct records *r = NULL;
-    if (records_open(&r, s->path, key, &s->m) != OK)
+    struct records_keys keys = keys_of(key);
+    if (records_open(&r, s->path, &keys, &s->m) != OK)
         fail_msg("%s", s->m.text);
     return r;
 }
@@ -103,6 +111,30 @@ static void other_settings_have_records_of_their_own(void **state)
     setup_fini(&s);
 }
 
+/* Other gates: what depends on them is measured anew, all else is there. */
+static void gates_have_records_of_their_own(void **state)
+{
+    (void)state;
+    struct setup s;
+    setup_init(&s);
+    struct record plain = record_of(TASK_A, 0, "knorm", 0.5);
+    struct record gated = record_of(TASK_A, 0, "trimkv", 0.5);
+    gated.has_gates = true;
+    struct records_keys keys = {"k1", "g1"}, other = {"k1", "g2"};
+    struct records *r = NULL;
+    assert_int_equal(records_open(&r, s.path, &keys, &s.m), OK);
+    assert_int_equal(records_add(r, &plain, &s.m), OK);
+    assert_int_equal(records_add(r, &gated, &s.m), OK);
+    records_close(r);
+    assert_int_equal(records_open(&r, s.path, &other, &s.m), OK);
+    assert_true(is_there(r, &plain) && !is_there(r, &gated));
+    records_close(r);
+    assert_int_equal(records_open(&r, s.path, &keys, &s.m), OK);
+    assert_true(is_there(r, &plain) && is_there(r, &gated));
+    records_close(r);
+    setup_fini(&s);
+}
+
 /* Killed after every possible byte of the last line. */
 static void a_line_that_was_cut_goes(void **state)
 {
@@ -139,8 +171,9 @@ static void two_runs_do_not_share_a_file(void **state)
     (void)state;
     struct setup s;
     setup_init(&s);
+    struct records_keys keys = keys_of("k1");
     struct records *r = open_as(&s, "k1"), *other = NULL;
-    assert_int_equal(records_open(&other, s.path, "k1", &s.m), ERR_BUSY);
+    assert_int_equal(records_open(&other, s.path, &keys, &s.m), ERR_BUSY);
     assert_non_null(strstr(s.m.text, s.path));
     records_close(r);
     r = open_as(&s, "k1");
@@ -158,10 +191,11 @@ static void a_file_of_something_else_is_left_alone(void **state)
     setup_init(&s);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct records *r = NULL;
+        struct records_keys keys = keys_of("k1");
         struct buf now = {0};
         size_t n = strlen(texts[i]);
         assert_int_equal(file_replace(s.path, texts[i], n, &s.m), OK);
-        assert_int_equal(records_open(&r, s.path, "k1", &s.m), ERR_INVAL);
+        assert_int_equal(records_open(&r, s.path, &keys, &s.m), ERR_INVAL);
         assert_non_null(strstr(s.m.text, "line 1"));
         assert_int_equal(file_read_all(&now, s.path, 1000, &s.m), OK);
         assert_int_equal(now.len, n);
@@ -176,7 +210,8 @@ static void without_a_file_records_live_in_memory(void **state)
     struct records *r = NULL;
     struct errmsg m = {""};
     struct record a = record_of(TASK_A, 0, "full", 1);
-    assert_int_equal(records_open(&r, NULL, "k1", &m), OK);
+    struct records_keys keys = keys_of("k1");
+    assert_int_equal(records_open(&r, NULL, &keys, &m), OK);
     assert_int_equal(records_add(r, &a, &m), OK);
     assert_true(is_there(r, &a));
     records_close(r);
@@ -203,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_come_back),
         cmocka_unit_test(other_settings_have_records_of_their_own),
+        cmocka_unit_test(gates_have_records_of_their_own),
         cmocka_unit_test(a_line_that_was_cut_goes),
         cmocka_unit_test(two_runs_do_not_share_a_file),
         cmocka_unit_test(a_file_of_something_else_is_left_alone),

@@ -49,7 +49,8 @@ static void setup_init(struct setup *x, int n_threads)
                                     .context = RIG_TOKENS},
                           .lab = x->r.lab,
                           .document = x->r.document,
-                          .identity = "model=tiny"};
+                          .identity = "model=tiny",
+                          .gates = ""};
 }
 
 static void setup_fini(struct setup *x)
