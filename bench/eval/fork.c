@@ -1,20 +1,18 @@
 #include "bench/eval/fork.h"
 
-#include <string.h>
+#include "cache/entry.h"
 
 static void copy_list(struct table *t, struct kv_list *to,
                       const struct kv_list *from)
 {
-    struct pool *pool = t->pool;
     for (uint32_t u = 0; u < from->n_units; u++) {
-        unit_id unit = pool_take(pool, u > 0 ? to->unit[u - 1] : POOL_NO_UNIT);
-        memcpy(pool_data(pool, unit), pool_data(pool, from->unit[u]),
-               pool_layout(pool)->data_bytes);
-        *pool_meta(pool, unit) = *pool_meta(pool, from->unit[u]);
-        to->unit[u] = unit;
+        to->unit[u] =
+            pool_take(t->pool, u > 0 ? to->unit[u - 1] : POOL_NO_UNIT);
+        entry_copy_unit(t->pool, to->unit[u], from->unit[u]);
     }
     to->n_units = from->n_units;
     to->len = from->len;
+    to->in_order = from->in_order;
 }
 
 enum err fork_deep(struct table **out, const struct table *src,
@@ -36,10 +34,9 @@ enum err fork_deep(struct table **out, const struct table *src,
     return OK;
 }
 
-/* table_fork() takes entries by their number in a list that nothing was
- * evicted from; asked for all, it shares all of any list. */
+/* Asked for all positions table_fork() shares all units, and takes none. */
 enum err fork_shared(struct table **out, const struct table *src,
                      uint32_t max_tokens)
 {
-    return table_fork(out, src, max_tokens, max_tokens);
+    return table_fork(out, src, UINT32_MAX, max_tokens);
 }

@@ -223,6 +223,11 @@ static void kept_entries_are_sinks_and_the_newest(void **state)
         for (uint32_t p = 0; p < RIG_TOKENS; p++)
             assert_int_equal(seen[p], p < 4 || p >= RIG_TOKENS - (KEPT - 4));
     }
+    struct table *again = NULL;
+    assert_int_equal(fork_deep(&again, x.copy, RIG_TOKENS), OK);
+    assert_false(x.copy->list[0].in_order);
+    assert_false(again->list[0].in_order);
+    table_free(again);
     cache_fini(&x);
 }
 
