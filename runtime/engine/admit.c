@@ -51,6 +51,8 @@ static enum err reserve_prompt(struct engine *e, struct gen *g,
     if (sessions_promised(&e->sessions) > e->n_units)
         return ERR_BUDGET;
     s->is_kept = g->request.forget.admission.off;
+    if (s->n_known > e->o.max_context)
+        return OK;
     while (session_reserve(&e->sessions, s, s->n_known) != OK) {
         if (!s->is_kept)
             return OK;
@@ -87,6 +89,7 @@ static enum err new_session(struct engine *e, struct gen *g,
         .token = g->request.tokens,
         .n = g->request.n_tokens,
         .cap = g->cap,
+        .max_entries = g->cap < e->o.max_context ? g->cap : e->o.max_context,
         .rules = g->request.forget,
         .pin = g->request.pin,
         .n_pins = g->request.n_pins,

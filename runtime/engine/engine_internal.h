@@ -5,6 +5,7 @@
  *   flush.c    sessions at rest, dropped on request
  *   admit.c    from the queue to a running session; ends of all kinds
  *   room.c     room in the pool: what is free, forgotten, dropped, cut
+ *   reposition.c  sessions that come to the end of the context
  *   plan.c     who gets how many rows of the next step, and room for them
  *   step.c     one step: batch, model, tokens, text
  *
@@ -39,6 +40,8 @@ enum {
     ENGINE_SCRATCHES_MAX = 8,
     /* Chunks of a prompt that is cut end at multiples of this. */
     ENGINE_CHUNK = 32,
+    /* Longest answer of a session that may pass the context. */
+    ENGINE_ANSWER_MAX = 1 << 20,
     /* Sessions at rest and running; beyond it those at rest are dropped. */
     ENGINE_SESSIONS_MAX = 4096,
     /* Entries that a pass looks at in one step, where it may take several: on
@@ -164,6 +167,12 @@ uint64_t engine_cap(const struct engine *e, const struct gen *g);
 bool engine_drop_oldest(struct engine *e, const struct session *spare);
 /* Drops sessions at rest until there may be one session more, `spare` last. */
 void engine_bound_sessions(struct engine *e, const struct session *spare);
+
+/* reposition.c. Positions that are free behind the longest list after a
+ * session was re-positioned: no chunk there is longer. */
+uint32_t engine_context_margin(const struct engine *e);
+/* Re-positions sessions that the planned step would lead past the context. */
+void engine_reposition(struct engine *e);
 
 /* plan.c. Sets `take` of all running requests. All room is there then. */
 void engine_plan(struct engine *e);

@@ -340,3 +340,27 @@ void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
     evict_start(e, 0);
     (void)evict_step(e, UINT64_MAX, r);
 }
+
+void evict_cut_lists(struct evict *e, struct session *s, uint32_t most,
+                     enum engine_cause cause, struct evict_result *r)
+{
+    *r = (struct evict_result){.below = -INFINITY};
+    for (uint32_t i = 0; i < e->n_lists; i++) {
+        struct table view = *s->table;
+        if (view.list[i].len <= most)
+            continue;
+        view.n_layers = view.n_kv_heads = 1;
+        view.list += i;
+        e->in.n_sessions = 0;
+        struct select_session *in = evict_add(e, s, cause);
+        in->table = &view;
+        in->cap = most;
+        evict_start(e, 0);
+        (void)select_step(e->select, e->o.workers, UINT64_MAX);
+        e->is_under_way = false;
+        uint32_t n = compact_move(s->table, i, select_gone(e->select));
+        session_shrink(e->o.sessions, s, i, n);
+        r->gone[cause] += n;
+    }
+    session_settle(e->o.sessions, s);
+}

@@ -78,6 +78,11 @@ bool evict_step(struct evict *e, uint64_t max_entries, struct evict_result *r);
 void evict_cut(struct evict *e, const struct evict_limit *limit, uint32_t n,
                struct evict_result *r);
 
+/* The same for each list of one session by itself: no more than `most`
+ * entries. What is shared stays. */
+void evict_cut_lists(struct evict *e, struct session *s, uint32_t most,
+                     enum engine_cause cause, struct evict_result *r);
+
 /* Takes about k entries, counted once, out of what several running sessions
  * share, for all of them: for when a squeeze finds nothing, and nothing is at
  * rest. What exact sessions or kept ones use stays. A pass under way is

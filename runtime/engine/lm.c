@@ -5,6 +5,11 @@ static void step_model(void *self, const struct model_batch *batch)
     model_step(self, batch);
 }
 
+static uint32_t reposition(void *self, struct table *table)
+{
+    return model_reposition(self, table);
+}
+
 void lm_of_model(struct lm *out, struct model *m)
 {
     const struct model_info *info = model_info(m);
@@ -14,4 +19,5 @@ void lm_of_model(struct lm *out, struct model *m)
     out->n_kv_heads = info->n_kv_heads;
     out->head_dim = info->head_dim;
     out->step = step_model;
+    out->reposition = reposition;
 }

@@ -93,7 +93,8 @@ static uint32_t chunk_max(const struct engine *e, uint64_t share)
 static bool can_be_whole(struct engine *e, struct gen *g, uint64_t others)
 {
     struct session *s = g->session;
-    if (session_missing(s, s->n_known) + others > engine_free_units(e))
+    if (s->n_known > e->o.max_context ||
+        session_missing(s, s->n_known) + others > engine_free_units(e))
         return false;
     g->is_whole = session_reserve(&e->sessions, s, s->n_known) == OK;
     return g->is_whole;
@@ -153,6 +154,7 @@ void engine_plan(struct engine *e)
 {
     uint32_t n_prompts = plan_rows(e);
     plan_chunks(e, n_prompts);
+    engine_reposition(e);
     make_room(e, n_prompts);
     for (uint32_t i = 0; i < e->n_running; i++) {
         struct gen *g = e->running[i];

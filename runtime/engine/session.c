@@ -121,9 +121,34 @@ static void forget_prefix(struct sessions *ss, const struct session *s,
 static enum err table_for(struct sessions *ss, struct table **out,
                           const struct session_start *start)
 {
+    uint32_t most = start->max_entries > 0 ? start->max_entries : start->cap;
     if (start->n_shared > 0)
-        return table_fork(out, start->from->table, start->n_shared, start->cap);
-    return table_new(out, ss->pool, ss->n_layers, ss->n_kv_heads, start->cap);
+        return table_fork(out, start->from->table, start->n_shared, most);
+    return table_new(out, ss->pool, ss->n_layers, ss->n_kv_heads, most);
+}
+
+/* After the RoPE positions of all entries. */
+static uint32_t rope_after(const struct table *t)
+{
+    int32_t most = -1;
+    for (uint32_t i = 0; i < t->n_layers * t->n_kv_heads; i++) {
+        const struct kv_list *l = &t->list[i];
+        for (uint32_t e = 0; e < l->len; e++) {
+            const struct kv_meta *m = pool_meta(t->pool, l->unit[e / KV_UNIT]);
+            int32_t pos = m->rope_pos[e % KV_UNIT];
+            most = pos > most ? pos : most;
+        }
+    }
+    return (uint32_t)(most + 1);
+}
+
+/* Where a session goes on that shares the first n tokens of `from`. */
+static uint32_t rope_of(const struct session *from, uint32_t n,
+                        const struct table *t)
+{
+    if (n == 0 || from->rope == from->n_stored)
+        return n;
+    return n == from->n_stored ? from->rope : rope_after(t);
 }
 
 static enum err copy_pins(struct session *s, const struct session_start *start)
@@ -211,6 +236,7 @@ enum err session_new(struct sessions *ss, struct session **out,
     s->cap = start->cap;
     s->n_known = start->n;
     s->n_stored = s->goal = start->n_shared;
+    s->rope = rope_of(start->from, start->n_shared, s->table);
     s->n_lost = (uint64_t)s->n_stored * sessions_n_lists(ss) -
                 table_n_entries(s->table);
     s->rules = start->rules;
@@ -318,11 +344,12 @@ void session_append(struct sessions *ss, struct session *s, uint32_t n)
     assert(s->is_running && n > 0 && n <= s->n_known - s->n_stored);
     unmark_shared_tails(ss, s);
     uint64_t taken =
-        table_append(s->table, n, (int32_t)s->n_stored, (int32_t)s->n_stored);
+        table_append(s->table, n, (int32_t)s->n_stored, (int32_t)s->rope);
     mark_new_units(ss, s, n);
     assert(taken <= s->reserved);
     set_reserved(ss, s, s->reserved - (uint32_t)taken);
     s->n_stored += n;
+    s->rope += n;
     s->goal = s->goal > s->n_stored ? s->goal : s->n_stored;
     ss->n_entries += (uint64_t)n * sessions_n_lists(ss);
     /* A tail that was shared when the room was reserved may have been ours
@@ -376,6 +403,31 @@ void session_settle(struct sessions *ss, struct session *s)
     assert(session_forgets(s));
     if (session_reserve(ss, s, s->n_stored) != OK)
         assert(false && "giving back cannot fail");
+}
+
+bool session_find_shared(const struct session *s, uint32_t *i_list,
+                         uint32_t *i_unit)
+{
+    const struct table *t = s->table;
+    for (uint32_t i = 0; i < t->n_layers * t->n_kv_heads; i++)
+        for (uint32_t u = 0; u < t->list[i].n_units; u++)
+            if (pool_refs(t->pool, t->list[i].unit[u]) > 1) {
+                *i_list = i;
+                *i_unit = u;
+                return true;
+            }
+    return false;
+}
+
+void session_own_unit(struct sessions *ss, struct session *s, uint32_t i_list,
+                      uint32_t i_unit)
+{
+    struct kv_list *l = &s->table->list[i_list];
+    unmark_live(ss, s, l->unit[i_unit]);
+    if (table_own_unit(s->table, l, i_unit) == 0)
+        assert(false && "it was shared");
+    mark_live(ss, s, l->unit[i_unit]);
+    ss->epoch++;
 }
 
 void session_push(struct session *s, int32_t token)

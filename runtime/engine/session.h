@@ -60,6 +60,8 @@ struct session {
     uint32_t n_known;  /* prompt and answer as far as it is decided */
     uint32_t n_stored; /* of these, in the table */
     uint32_t cap;
+    uint32_t rope;      /* RoPE position of the next token; n_stored until the
+                           session      is re-positioned, less from then on */
     uint32_t goal;      /* tokens that the reservation lasts for */
     uint32_t reserved;  /* units it has reserved and not yet taken */
     uint32_t guarantee; /* units; 0: exact, or at rest */
@@ -147,6 +149,7 @@ struct session_start {
     uint32_t n_shared;
     const int32_t *token;
     uint32_t n, cap;
+    uint32_t max_entries; /* of each list; 0: cap */
     struct forget_rules rules;
     const struct forget_span *pin;
     uint32_t n_pins;
@@ -196,6 +199,13 @@ void session_mark_list(struct sessions *ss, struct session *s, uint32_t i_list,
  * units now, the session may need more than it gave back; if that is not free
  * the reservation ends. */
 void session_settle(struct sessions *ss, struct session *s);
+
+/* The first unit of a running session that others use too; false: none is. And
+ * its replacement by a copy, which takes one reserved unit. */
+bool session_find_shared(const struct session *s, uint32_t *i_list,
+                         uint32_t *i_unit);
+void session_own_unit(struct sessions *ss, struct session *s, uint32_t i_list,
+                      uint32_t i_unit);
 
 /* Adds a decided token. There must be room. */
 void session_push(struct session *s, int32_t token);

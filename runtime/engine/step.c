@@ -20,8 +20,9 @@ static void add_run(struct engine *e, struct batch *b, struct gen *g,
                     uint32_t n)
 {
     struct session *s = g->session;
-    uint32_t pos = s->n_stored;
-    memcpy(&e->row_token[b->n_rows], &s->token[pos], n * sizeof(*s->token));
+    uint32_t pos = s->rope;
+    memcpy(&e->row_token[b->n_rows], &s->token[s->n_stored],
+           n * sizeof(*s->token));
     session_append(&e->sessions, s, n);
     e->run[b->n_runs] = (struct model_run){
         .table = s->table,

@@ -137,23 +137,54 @@ static enum err size_guarantee(const struct engine *e,
     return OK;
 }
 
+/* Sessions may go on beyond the context when they are re-positioned; what they
+ * hold must stay below it, by a cap or because the pool is small. */
+static bool may_pass_context(const struct engine *e,
+                             const struct gen_request *r)
+{
+    uint64_t context = e->o.max_context, cap = r->forget.session_tokens;
+    uint64_t least = engine_floor(e, r->pin, r->n_pins);
+    return e->o.forget.unbounded_context && r->forget.policy != FORGET_EXACT &&
+           !r->forget.admission.off &&
+           ((cap > 0 && cap < context) || e->pool_tokens < context) &&
+           least + 2ull * engine_context_margin(e) <= context &&
+           r->n_tokens < INT32_MAX - 2 * ENGINE_ANSWER_MAX;
+}
+
+static enum err refuse_context(const struct engine *e,
+                               const struct gen_request *r,
+                               enum gen_refusal *why, struct errmsg *m)
+{
+    *why = GEN_REFUSED_CONTEXT;
+    return err_set(m, ERR_INVAL,
+                   "This model's maximum context length is %u tokens, and "
+                   "the prompt has %u, which leaves no room for an answer%s",
+                   e->o.max_context, r->n_tokens,
+                   e->o.forget.unbounded_context
+                       ? "; a session that forgets can go on beyond it when "
+                         "its session_tokens are below it"
+                       : "");
+}
+
 static enum err size_answer(const struct engine *e, const struct gen_request *r,
                             struct gen *g, enum gen_refusal *why,
                             struct errmsg *m)
 {
     const struct gen_params *p = &r->params;
-    uint32_t prompt = r->n_tokens, context = e->o.max_context;
+    uint32_t prompt = r->n_tokens, context = e->o.max_context, answer;
     bool only_prompt = p->has_max_tokens && p->max_tokens == 0;
-    if (prompt > context || (prompt == context && !only_prompt)) {
-        *why = GEN_REFUSED_CONTEXT;
-        return err_set(m, ERR_INVAL,
-                       "This model's maximum context length is %u tokens, and "
-                       "the prompt has %u, which leaves no room for an answer",
-                       context, prompt);
+    if (may_pass_context(e, r)) {
+        answer = context < ENGINE_ANSWER_MAX ? context : ENGINE_ANSWER_MAX;
+        if (p->has_max_tokens)
+            answer = p->max_tokens < ENGINE_ANSWER_MAX ? p->max_tokens
+                                                       : ENGINE_ANSWER_MAX;
+    } else if (prompt > context || (prompt == context && !only_prompt)) {
+        return refuse_context(e, r, why, m);
+    } else {
+        answer = context - prompt;
+        if (p->has_max_tokens && p->max_tokens < answer)
+            answer = p->max_tokens;
     }
-    uint32_t answer = context - prompt;
-    if (p->has_max_tokens && p->max_tokens < answer)
-        answer = p->max_tokens;
     uint64_t needs = stored_tokens(prompt, answer);
     enum err rc = r->forget.policy == FORGET_EXACT
                       ? size_exact(e, r, &needs, &answer, why, m)

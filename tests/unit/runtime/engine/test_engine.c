@@ -476,8 +476,8 @@ static void a_budget_too_small_for_one_request_is_refused(void **state)
     struct toy toy;
     toy_init(&toy);
     struct engine_options o = toy_options(&toy, 64);
-    const struct lm lm = {&toy,      TOY_VOCAB, TOY_LAYERS,
-                          TOY_HEADS, TOY_DIM,   toy_step};
+    const struct lm lm = {&toy,    TOY_VOCAB, TOY_LAYERS,    TOY_HEADS,
+                          TOY_DIM, toy_step,  toy_reposition};
     struct engine *e = NULL;
     struct errmsg m;
     o.kv_bytes--;

@@ -424,6 +424,87 @@ static void a_shared_beginning_gets_smaller_for_all(void **state)
     toy_tear_down(&b);
 }
 
+/* A chat far beyond the context: it is re-positioned, again and again, and goes
+ * on, over turns and after an edit too. */
+static void unbounded(struct engine_options *o)
+{
+    forgetful(o);
+    o->max_context = 256;
+    o->forget.unbounded_context = true;
+}
+
+static void a_chat_goes_on_beyond_the_context(void **state)
+{
+    (void)state;
+    for (int policy = FORGET_DBTRIMKV; policy <= FORGET_STREAMINGLLM;
+         policy++) {
+        struct toy_bench b;
+        static int32_t p[3000];
+        struct forget_rules r = rules((enum forget_policy)policy);
+        r.session_tokens = 100;
+        toy_set_up(&b, 1024, unbounded);
+        toy_prompt(p, 3000, 1);
+        struct gen_status s = finish(ask(b.e, p, 1000, 600, r));
+        assert_int_equal(s.completion_tokens, 600);
+        assert_int_equal(s.logical_tokens, 1599);
+        assert_true(s.retained_entries <= 101 * TOY_LISTS);
+        int n = atomic_load(&b.toy.n_repositions);
+        assert_true(n > 5);
+        s = finish(ask(b.e, p, 1500, 10, r)); /* rolled back, then on */
+        assert_int_equal(s.cached_tokens, 1000);
+        s = finish(ask(b.e, p, 3000, 10, r));
+        assert_int_equal(s.cached_tokens, 1500);
+        assert_true(atomic_load(&b.toy.n_repositions) > n);
+        struct engine_stats st;
+        engine_stats(b.e, &st);
+        assert_int_equal(st.evicted[ENGINE_PRESSURE], 0);
+        assert_int_equal(st.entries_logical - st.entries_retained >=
+                             s.evicted_entries,
+                         true);
+
+        /* Not without a cap below the context, not exact, not uncut. */
+        struct forget_rules bad = r;
+        bad.session_tokens = 0;
+        struct gen_request q = toy_request(p, 256, 1);
+        q.forget = bad;
+        toy_refusal(&b, q, GEN_REFUSED_CONTEXT, ERR_INVAL, "session_tokens");
+        bad.session_tokens = 256;
+        q = toy_request(p, 256, 1);
+        q.forget = bad;
+        toy_refusal(&b, q, GEN_REFUSED_CONTEXT, ERR_INVAL, "session_tokens");
+        bad = r;
+        bad.admission.off = true;
+        q = toy_request(p, 256, 1);
+        q.forget = bad;
+        toy_refusal(&b, q, GEN_REFUSED_CONTEXT, ERR_INVAL, "256 tokens");
+        q = toy_request(p, 256, 1);
+        toy_refusal(&b, q, GEN_REFUSED_CONTEXT, ERR_INVAL, "256 tokens");
+        toy_tear_down(&b);
+    }
+}
+
+/* Where the pool is smaller than the context no cap is needed; several chats
+ * with one beginning share the pool, and each copies what it must move. */
+static void unbounded_chats_share_a_small_pool(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    struct gen *g[4];
+    int32_t p[150];
+    toy_set_up(&b, 240, unbounded);
+    toy_prompt(p, 150, 1);
+    atomic_store(&b.toy.is_held, true);
+    for (uint32_t i = 0; i < 4; i++) {
+        p[149] = (int32_t)i;
+        g[i] = ask(b.e, p, 150, 500, rules(FORGET_DBTRIMKV));
+    }
+    atomic_store(&b.toy.is_held, false);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(finish(g[i]).completion_tokens, 500);
+    assert_true(atomic_load(&b.toy.n_repositions) >= 4);
+    toy_tear_down(&b);
+}
+
 /* Without admission a prompt is whole or waits, and is refused when it can
  * never be. */
 static void a_prompt_that_may_not_be_cut_waits_for_room(void **state)
@@ -646,6 +727,8 @@ int main(void)
         cmocka_unit_test(a_lossy_chat_goes_on_and_rolls_back),
         cmocka_unit_test(the_match_that_retains_more_wins),
         cmocka_unit_test(a_shared_beginning_gets_smaller_for_all),
+        cmocka_unit_test(a_chat_goes_on_beyond_the_context),
+        cmocka_unit_test(unbounded_chats_share_a_small_pool),
         cmocka_unit_test(a_prompt_that_may_not_be_cut_waits_for_room),
         cmocka_unit_test(exact_requests_are_served_beside_others),
         cmocka_unit_test(random_requests_all_finish_in_tiny_pools),

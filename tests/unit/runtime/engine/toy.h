@@ -46,6 +46,8 @@ struct toy {
     struct tokenizer *tokenizer;
     struct workers *workers;
     atomic_int n_steps;
+    atomic_int n_repositions;
+    uint32_t max_context; /* no position may reach it; 0: any */
     atomic_int n_faults;  /* entries that are not where they belong */
     atomic_uint delay_us; /* of each step, and per row */
     atomic_uint row_us;
@@ -120,7 +122,6 @@ static inline bool toy_is_entry(const struct table *tb, uint32_t i, uint32_t e,
     const struct kv_meta *m = pool_meta(tb->pool, l->unit[e / KV_UNIT]);
     int32_t pos = m->pos[e % KV_UNIT];
     return (int32_t)*toy_key(tb->pool, l, e) == token[pos] * 16 + (int32_t)i &&
-           m->rope_pos[e % KV_UNIT] == pos &&
            m->log_beta[e % KV_UNIT] == toy_lambda(i, token[pos], (uint32_t)pos);
 }
 
@@ -131,6 +132,7 @@ static inline int toy_check_session(const struct session *s, uint32_t from,
                                     const struct forget_options *o)
 {
     uint8_t *seen = calloc(s->n_stored + 1, 1);
+    int32_t *rope = calloc(s->n_stored + 1, sizeof(*rope));
     uint64_t held = 0;
     int faults = 0;
     for (uint32_t i = 0; i < TOY_LISTS; i++) {
@@ -144,6 +146,18 @@ static inline int toy_check_session(const struct session *s, uint32_t from,
             if (pos < 0 || (uint32_t)pos >= s->n_stored || seen[pos]++ ||
                 !toy_is_entry(s->table, i, e, s->token))
                 faults++;
+            else
+                rope[pos] = m->rope_pos[e % KV_UNIT];
+        }
+        /* RoPE positions ascend with the logical ones, and are these as long
+         * as the session was never re-positioned. */
+        int32_t last = -1;
+        for (uint32_t p = 0; p < s->n_stored; p++) {
+            if (!seen[p])
+                continue;
+            faults += rope[p] <= last || rope[p] >= (int32_t)s->rope;
+            faults += s->rope == s->n_stored && rope[p] != (int32_t)p;
+            last = rope[p];
         }
         for (uint32_t p = 0; p < s->n_stored; p++) {
             bool must = p + o->n_recent >= s->n_stored;
@@ -157,6 +171,7 @@ static inline int toy_check_session(const struct session *s, uint32_t from,
     }
     faults += held + s->n_lost != (uint64_t)s->n_stored * TOY_LISTS;
     free(seen);
+    free(rope);
     return faults;
 }
 
@@ -185,7 +200,10 @@ static inline uint64_t toy_read(struct toy *t, const struct model_run *run,
 {
     uint64_t h = toy_seed();
     const struct table *tb = run->table;
-    if (table_n_entries(tb) != (uint64_t)(run->pos + run->n_rows) * TOY_LISTS)
+    uint32_t newest = tb->list[0].len - 1;
+    int32_t n_seen = 1 + pool_meta(tb->pool, tb->list[0].unit[newest / KV_UNIT])
+                             ->pos[newest % KV_UNIT];
+    if (table_n_entries(tb) != (uint64_t)n_seen * TOY_LISTS)
         return toy_read_lossy(run, last);
     uint32_t n = tb->list[0].len - run->n_rows + row + 1;
     for (uint32_t e = 0; e < n; e++) {
@@ -295,6 +313,29 @@ static inline void toy_check_entries(struct toy *t, const struct engine *e)
     }
 }
 
+/* As model_reposition(), by sorting: of each list the newest comes last, at
+ * R - 1. */
+static inline uint32_t toy_reposition(void *self, struct table *tb)
+{
+    struct toy *t = self;
+    uint32_t longest = table_max_len(tb);
+    for (uint32_t i = 0; i < TOY_LISTS; i++) {
+        const struct kv_list *l = &tb->list[i];
+        for (uint32_t e = 0; e < l->len; e++) {
+            struct kv_meta *m = pool_meta(tb->pool, l->unit[e / KV_UNIT]);
+            uint32_t newer = 0;
+            if (pool_refs(tb->pool, l->unit[e / KV_UNIT]) != 1)
+                atomic_fetch_add(&t->n_faults, 1);
+            for (uint32_t k = 0; k < l->len; k++)
+                newer += pool_meta(tb->pool, l->unit[k / KV_UNIT])
+                             ->pos[k % KV_UNIT] > m->pos[e % KV_UNIT];
+            m->rope_pos[e % KV_UNIT] = (int32_t)(longest - 1 - newer);
+        }
+    }
+    atomic_fetch_add(&t->n_repositions, 1);
+    return longest;
+}
+
 static inline void toy_step(void *self, const struct model_batch *b)
 {
     struct toy *t = self;
@@ -310,6 +351,9 @@ static inline void toy_step(void *self, const struct model_batch *b)
     if (b->n_rows > atomic_load(&t->rows_max))
         atomic_store(&t->rows_max, b->n_rows);
     for (uint32_t r = 0; r < b->n_runs; r++) {
+        if (t->max_context > 0 &&
+            b->runs[r].pos + b->runs[r].n_rows > t->max_context)
+            atomic_fetch_add(&t->n_faults, 1);
         toy_write(&b->runs[r], b->tokens + row);
         row += b->runs[r].n_rows;
     }
@@ -417,9 +461,11 @@ static inline struct engine *toy_engine(struct toy *t,
         .n_kv_heads = TOY_HEADS,
         .head_dim = TOY_DIM,
         .step = toy_step,
+        .reposition = toy_reposition,
     };
     struct engine *e = NULL;
     struct errmsg m;
+    t->max_context = o->max_context;
     if (engine_new_lm(&e, o, &lm, &m) != OK)
         fail_msg("%s", m.text);
     atomic_store(&t->watched, e);

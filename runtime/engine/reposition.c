@@ -1,0 +1,65 @@
+/* Sessions at the end of the model's context: their entries are moved together
+ * in RoPE position, and they go on behind them. What a session has seen, and
+ * where each entry stands in it, stays as it is. */
+#include <assert.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "runtime/engine/engine_internal.h"
+
+uint32_t engine_context_margin(const struct engine *e)
+{
+    uint32_t n = e->o.max_context / 8;
+    return n > ENGINE_CHUNK ? n : ENGINE_CHUNK;
+}
+
+static bool has_reached_the_end(const struct engine *e, const struct gen *g)
+{
+    return g->take > 0 && g->session->rope + g->take > e->o.max_context;
+}
+
+/* One unit at a time: each becomes one that may lose entries, so this ends
+ * well however little is free. */
+static void own_all_units(struct engine *e, struct session *s)
+{
+    uint32_t i_list, i_unit;
+    while (session_find_shared(s, &i_list, &i_unit)) {
+        if (pool_reserve(e->pool, 1) == OK)
+            session_own_unit(&e->sessions, s, i_list, i_unit);
+        else if (!engine_gain(e, 1, NULL))
+            assert(false && "a guarantee has a unit to spare");
+    }
+    session_settle(&e->sessions, s);
+}
+
+static void move_together(struct engine *e, struct gen *g)
+{
+    struct session *s = g->session;
+    struct evict_result r;
+    int64_t start = clock_us();
+    own_all_units(e, s);
+    /* A list that is as long as the context leaves no position to go on. */
+    enum engine_cause cause =
+        g->now.state == GEN_PREFILL ? ENGINE_ADMISSION : ENGINE_CAP;
+    evict_cut_lists(e->evict, s, e->o.max_context - engine_context_margin(e),
+                    cause, &r);
+    e->stats.evicted[cause] += r.gone[cause];
+    s->rope = e->lm.reposition(e->lm.self, s->table);
+    assert(s->rope + g->take <= e->o.max_context);
+    log_msg(LOG_LEVEL_DEBUG,
+            "a session of %u tokens goes on at position %u (%lld us)",
+            s->n_stored, s->rope, (long long)(clock_us() - start));
+}
+
+void engine_reposition(struct engine *e)
+{
+    uint32_t most = engine_context_margin(e);
+    for (uint32_t i = 0; i < e->n_running; i++) {
+        struct gen *g = e->running[i];
+        if (!has_reached_the_end(e, g))
+            continue;
+        g->take = g->take < most ? g->take : most;
+        if (has_reached_the_end(e, g))
+            move_together(e, g);
+    }
+}
