@@ -1,0 +1,330 @@
+"""Conversations that forget, and what they say of it.
+
+Most run on a tiny model (tiny_model.py), where only the cache matters. The
+long form of the last one: EBB_TEST_ANSWERS=500.
+"""
+import json
+import os
+import random
+import threading
+import time
+
+import pytest
+import tiny_model
+from ebb_server import CHAT, Server, chat
+from tiny_model import LISTS, TOKEN_BYTES
+
+TEXT = "/v1/completions"
+WORDS = """river stone bread winter letter bridge market evening garden music
+harbour apple window journey candle silver mountain horse paper summer""".split()
+ANSWERS = int(os.environ.get("EBB_TEST_ANSWERS", "24"))
+
+
+@pytest.fixture(scope="session")
+def tiny(small_model, tmp_path_factory):
+    """The tiny model's file."""
+    folder = tmp_path_factory.mktemp("tiny")
+    return tiny_model.write(folder / "tiny.gguf", small_model)
+
+
+@pytest.fixture
+def serve(ebb, tiny):
+    """serve(tokens, *flags): a server whose KV memory holds so many."""
+    started = []
+
+    def serve(tokens, *flags):
+        started.append(Server(ebb, tiny, "--kv-memory",
+                              str(tokens * TOKEN_BYTES), *flags))
+        return started[-1]
+
+    yield serve
+    for server in started:
+        server.close()
+
+
+def words(seed, n):
+    rng = random.Random(str(seed))
+    return " ".join(rng.choice(WORDS) for _ in range(n))
+
+
+def adds_up(kv, lists=LISTS):
+    assert kv["session"] is None
+    assert kv["full_entries"] == kv["logical_tokens"] * lists
+    assert kv["retained_entries"] + kv["evicted_entries"] == kv["full_entries"]
+    assert 0 <= kv["merged_entries"] <= kv["evicted_entries"]
+    assert kv["retained_share"] == pytest.approx(
+        kv["retained_entries"] / kv["full_entries"], abs=1e-9)
+    assert kv["lossy"] == (kv["evicted_entries"] > 0)
+    assert kv["bytes"] >= kv["retained_entries"] * TOKEN_BYTES / LISTS
+    return kv
+
+
+def kv_of(server, path, body):
+    """The one kv object of an answer, whole or streamed."""
+    r = server.post(path, body)
+    assert r.status == 200, r.text
+    if not body.get("stream"):
+        return adds_up(r.json["kv"])
+    events = [json.loads(line[6:]) for line in r.text.split("\n")
+              if line.startswith("data: {")]
+    carrying = [e for e in events if "kv" in e]
+    assert len(carrying) == 1
+    assert carrying[0]["choices"][0]["finish_reason"] in ("stop", "length")
+    return adds_up(carrying[0]["kv"])
+
+
+def evicted(server):
+    return {c: server.value("ebb_kv_evicted_entries_total", cause=c)
+            for c in ("pressure", "cap", "admission")}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_every_answer_tells_what_is_kept(serve, stream):
+    server = serve(2048)
+    usual = server.get("/admin/config").json["policy"]
+
+    def ask(path, seed, **kv):
+        text = words(("kept", path, seed), 60)
+        body = chat(text) if path == CHAT else {"model": "default",
+                                                "prompt": text}
+        return kv_of(server, path, {**body, "stream": stream, "kv": kv})
+
+    for path in (CHAT, TEXT):
+        kv = ask(path, 1)
+        assert kv["policy"] == usual and not kv["lossy"]
+        kv = ask(path, 2, policy="exact")
+        assert kv["policy"] == "exact" and not kv["lossy"]
+        kv = ask(path, 3, policy="streamingllm", session_tokens=32)
+        assert kv["policy"] == "streamingllm" and kv["lossy"]
+        # Passed by at most one entry a head, between two steps.
+        assert kv["retained_entries"] <= 33 * LISTS
+
+
+def test_counters_are_the_sum_of_the_answers(serve):
+    """With nothing left at rest that could be evicted later."""
+    server = serve(256)
+    kvs = []
+    for i in range(8):
+        body = chat(words(("sum", i), (40, 60, 300, 30)[i % 4]),
+                    max_tokens=(8, 64)[i // 4], ignore_eos=True)
+        if i % 3:
+            body["kv"] = {"session_tokens": 20 + 8 * i}
+        kvs.append(kv_of(server, CHAT, body))
+        assert server.post("/admin/flush", "").status == 200
+        assert server.value("ebb_kv_entries") == 0
+    told = sum(kv["evicted_entries"] for kv in kvs)
+    assert told > 0 and sum(evicted(server).values()) == told
+    assert server.value("ebb_kv_merged_entries_total") == sum(
+        kv["merged_entries"] for kv in kvs)
+    assert server.value("ebb_kv_retained_share_count") == len(kvs)
+    assert server.value("ebb_kv_retained_share_sum") == pytest.approx(
+        sum(kv["retained_share"] for kv in kvs))
+    assert server.value("ebb_kv_eviction_seconds_count") > 0
+
+
+def holds(server):
+    """Tokens that the whole pool holds, as a refusal tells: what was asked
+    for but for the bookkeeping of the units, in whole units of 16."""
+    r = server.post(CHAT, chat("Hi.", max_tokens=1000,
+                               kv={"policy": "exact"}))
+    assert r.status == 400 and r.error["code"] == "kv_budget_exceeded"
+    return int(r.error["message"].split()[-1])
+
+
+def test_exact_is_refused_with_the_numbers(serve):
+    server = serve(256)
+    room = holds(server)
+    assert room % 16 == 0 and 0.9 * 256 <= room <= 256
+    text = words("exact", 400)
+    forgets = server.post(CHAT, chat(text)).json
+    n = forgets["usage"]["prompt_tokens"]
+    assert n > room and forgets["kv"]["lossy"]
+    for kind, body in (
+            ("prompt", chat(text, kv={"policy": "exact"})),
+            ("answer", chat("Hi.", max_tokens=1000, kv={"policy": "none"}))):
+        r = server.post(CHAT, body)
+        assert r.status == 400 and r.error["code"] == "kv_budget_exceeded"
+        assert str(256 * TOKEN_BYTES) in r.error["message"]
+        assert str(n if kind == "prompt" else 1000) in r.error["message"]
+        assert r.error["message"].endswith(f"holds {room}")
+    assert server.value("ebb_admission_rejections_total",
+                        reason="kv_budget") == 3
+    # Without a wish for its length an answer is as long as there is room.
+    body = chat("Hi.", ignore_eos=True, kv={"policy": "exact"})
+    del body["max_tokens"]
+    r = server.post(CHAT, body).json
+    assert r["choices"][0]["finish_reason"] == "length"
+    assert r["kv"]["logical_tokens"] == room and not r["kv"]["lossy"]
+
+
+def test_pins_are_limited(serve):
+    server = serve(512)
+    messages = [{"role": "system", "content": words("pins", 300)},
+                {"role": "user", "content": "Hi."}]
+    r = server.post(CHAT, chat(messages, kv={"pin": ["system"]}))
+    assert r.status == 400 and r.error["code"] == "pin_limit"
+    assert r.error["param"] == "kv.pin"
+    assert f"the limit is {holds(server) // 2}," in r.error["message"]
+    messages[0]["content"] = words("pins", 60)
+    assert kv_of(server, CHAT, chat(messages, kv={"pin": ["system"]}))
+    r = server.post(CHAT, chat(messages, kv={"pin": ["system"],
+                                             "session_tokens": 60}))
+    assert r.status == 400 and r.error["code"] == "pin_limit"
+
+
+def test_an_answer_that_never_forgets_is_the_same_under_every_policy(serve):
+    """A budget that is not reached changes nothing."""
+    server = serve(2048)
+    body = chat(words("same", 100), max_tokens=30, ignore_eos=True)
+    texts = set()
+    for kv in ({}, {"policy": "exact"}, {"session_tokens": 1000},
+               {"pin": ["user"]}, {"admission": "none"}):
+        r = server.post(CHAT, {**body, "kv": kv}).json
+        assert not r["kv"]["lossy"]
+        texts.add(r["choices"][0]["message"]["content"])
+        server.post("/admin/flush", "")
+    assert len(texts) == 1
+
+
+class Watch(threading.Thread):
+    """Scrapes all along; the pool must add up at every scrape."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server, self.done, self.n = server, threading.Event(), 0
+        self.faults = []
+
+    def run(self):
+        while not self.done.wait(0.05):
+            samples = self.server.metrics()
+            parts = [s.value for s in samples if s.name == "ebb_kv_bytes"]
+            budget, = [s.value for s in samples
+                       if s.name == "ebb_kv_budget_bytes"]
+            self.n += 1
+            if sum(parts) != budget or min(parts) < 0:
+                self.faults.append((parts, budget))
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.join()
+        assert self.n > 3 and not self.faults, self.faults[:3]
+
+
+def together(jobs, lanes):
+    """Runs them, so many at the same time; the first fault is raised."""
+    faults, todo, lock = [], list(jobs), threading.Lock()
+
+    def lane():
+        while True:
+            with lock:
+                if not todo or faults:
+                    return
+                job = todo.pop(0)
+            try:
+                job()
+            except BaseException as e:  # told below
+                faults.append(e)
+
+    threads = [threading.Thread(target=lane) for _ in range(lanes)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if faults:
+        raise faults[0]
+
+
+def test_twenty_chats_in_an_eighth_of_the_memory_they_need(serve):
+    """Ten turns each: all end, and the pool never passes its budget."""
+    chats, turns, new = 20, 10, 8
+    server = serve(880, "--max-running", "4")
+    logical = [0] * chats
+    times = [[] for _ in range(turns)]
+
+    def talk(i):
+        history = []
+        for turn in range(turns):
+            history.append({"role": "user",
+                            "content": words((i, turn), 15)})
+            begun = time.monotonic()
+            r = server.post(CHAT, chat(history, max_tokens=new,
+                                       ignore_eos=True))
+            times[turn].append(time.monotonic() - begun)
+            assert r.status == 200, r.text
+            choice = r.json["choices"][0]
+            assert choice["finish_reason"] == "length"
+            assert r.json["usage"]["completion_tokens"] == new
+            logical[i] = adds_up(r.json["kv"])["logical_tokens"]
+            history.append({"role": "assistant",
+                            "content": choice["message"]["content"]})
+
+    with Watch(server):
+        together([lambda i=i: talk(i) for i in range(chats)], lanes=8)
+    assert sum(logical) > 8 * 880, "the pool was too large to prove anything"
+    assert sum(evicted(server).values()) > 0
+    assert server.value("ebb_requests_total", outcome="ok") >= chats * turns
+    assert server.value("ebb_requests_total", outcome="error") == 0
+    mean = [sum(t) / len(t) for t in times]
+    print("seconds per turn:", [round(t, 3) for t in mean])
+
+
+# The default model from here on: what was forgotten shows in what it says.
+
+def code_word(seed):
+    rng = random.Random(f"code {seed}")
+    return "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou")
+                   for _ in range(4)).capitalize()
+
+
+def test_a_pinned_message_is_not_forgotten(launch):
+    server = launch()
+    word = code_word("pin")
+
+    def says(**more):
+        """Whether the word is known a long turn after it was told."""
+        kv = {"policy": "streamingllm", "session_tokens": 90, **more}
+        server.post("/admin/flush", "")
+        history = [
+            {"role": "system", "content": f"The secret code word is {word}. "
+             f"When you are asked for the code word, you say {word}."},
+            {"role": "user", "content": f"{words('long', 200)}."}]
+        for _ in range(2):
+            r = server.post(CHAT, chat(history, kv=kv))
+            assert r.status == 200 and r.json["kv"]["lossy"], r.text
+            text = r.json["choices"][0]["message"]["content"]
+            history += [{"role": "assistant", "content": text},
+                        {"role": "user",
+                         "content": "What is the secret code word?"}]
+        return word.lower() in text.lower()
+
+    assert says(pin=["system"])
+    assert not says()
+
+
+def test_nobody_hears_another_ones_code_word(launch):
+    """All ask at the same time in a pool that is far too small."""
+    server = launch("--kv-memory", "10MiB", "--max-running", "4")
+    told, lock = {}, threading.Lock()
+
+    def ask(i):
+        word = code_word(i)
+        text = (f"{words((i, 1), 40)}. The code word is {word}. "
+                f"{words((i, 2), 20)}. What is the code word?")
+        r = server.post(CHAT, chat(text, max_tokens=12))
+        assert r.status == 200, r.text
+        with lock:
+            told[word] = r.json["choices"][0]["message"]["content"].lower()
+
+    together([lambda i=i: ask(i) for i in range(ANSWERS)], lanes=8)
+    assert len(told) == ANSWERS
+    foreign = [(mine, other) for mine, text in told.items()
+               for other in told if other != mine and other.lower() in text]
+    assert not foreign, foreign[:3]
+    right = sum(word.lower() in text for word, text in told.items())
+    print(f"{right} of {ANSWERS} knew their own word")
+    assert right > 0, "nobody knew a word: that proves nothing"
+    assert sum(evicted(server).values()) > 0
