@@ -118,6 +118,8 @@ $(BUILD)/bench/%: bench/%.c $(BUILD)/libebb.a
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -o $@
 bench-kernels bench-units bench-select bench-merge: bench-%: $(BUILD)/bench/%
 	$(Q)$<
+bench-policies: $(BUILD)/bench/policies
+	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && $< "$$model" $(ARGS)
 
 texts: ## fetch the texts that gates learn from (USE: train dev test)
 	$(Q)deploy/fetch_texts.py $(USE)
@@ -151,4 +153,4 @@ help: ## this list
 
 -include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d) $(wildcard $(BUILD)/bench/*.d)
 .DELETE_ON_ERROR:
-.PHONY: all setup run test test-packages unit unit-build lint docs bench bench-kernels bench-units bench-select fuzz fuzz-build clean help force
+.PHONY: all setup run test test-packages unit unit-build lint docs bench bench-kernels bench-units bench-select bench-merge bench-policies fuzz fuzz-build clean help force
