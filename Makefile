@@ -112,6 +112,11 @@ bench: all ## tokens per second by prompt length and batch, for MODEL, with ARGS
 	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && \
 	    $(BUILD)/ebb bench --model "$$model" $(ARGS)
 
+quality: all ## what policies cost MODEL in quality, with ARGS: hours; goes on where it was
+	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && \
+	    deploy/fetch_texts.py test >/dev/null && \
+	    $(BUILD)/ebb eval --model "$$model" --json $(BUILD)/quality.json --html $(BUILD)/quality.html $(ARGS)
+
 # One kernel at a time, on one thread: for whoever tunes them.
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libebb.a
 	@mkdir -p $(@D)
@@ -153,4 +158,4 @@ help: ## this list
 
 -include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d) $(wildcard $(BUILD)/bench/*.d)
 .DELETE_ON_ERROR:
-.PHONY: all setup run test test-packages unit unit-build lint docs bench bench-kernels bench-units bench-select bench-merge bench-policies fuzz fuzz-build clean help force
+.PHONY: all setup run test test-packages unit unit-build lint docs bench quality bench-kernels bench-units bench-select bench-merge bench-policies fuzz fuzz-build clean help force

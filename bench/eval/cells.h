@@ -79,4 +79,8 @@ MUST_CHECK enum err cells_save(const struct cells *c, const char *path,
 
 void cells_print(const struct cells *c, FILE *to);
 
+/* Writes a page with charts, that needs no other file. */
+MUST_CHECK enum err cells_save_html(const struct cells *c, const char *path,
+                                    struct errmsg *m);
+
 #endif

@@ -168,7 +168,7 @@ enum err cells_save(const struct cells *c, const char *path, struct errmsg *m)
             err_set(m, rc, "no memory for the rows of %s", path);
     }
     if (rc == OK)
-        rc = file_replace(path, text.data, text.len, m);
+        rc = file_replace_shared(path, text.data, text.len, m);
     buf_fini(&text);
     return rc;
 }

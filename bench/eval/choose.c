@@ -7,6 +7,7 @@
 #include "cache/compact.h"
 #include "cache/select.h"
 #include "config/flags.h"
+#include "runtime/model/view.h"
 
 enum { NAMES_MAX = 64 };
 
@@ -55,30 +56,37 @@ uint32_t choice_entries(double budget, uint32_t n)
     return entries < 1 ? 1 : entries > n ? n : (uint32_t)entries;
 }
 
+uint32_t choice_needs(const struct choice *c, uint32_t n, uint32_t *n_window)
+{
+    uint32_t needs = 0;
+    *n_window = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct policy *policy = c[i].policy;
+        if (policy == NULL)
+            continue;
+        needs |= policy->needs;
+        if (policy->defaults.n_window > *n_window)
+            *n_window = policy->defaults.n_window;
+    }
+    return needs;
+}
+
 struct chooser {
     struct chooser_size size;
-    uint32_t n_lists;
-    struct policy_list *list; /* [n_lists] */
-    /* Of all lists, max_tokens each. */
-    int32_t *pos;
-    float *log_beta, *key_norm, *value_norm;
-    float *key;   /* times head_dim */
-    float *value; /* one for each thread */
+    struct view *view; /* of the sequence that was looked at */
+    uint32_t n_seen;
     uint8_t *keep;
     uint16_t *gone; /* [units of the pool], zero between calls */
     struct select *select;
-    /* What is being read. */
-    const struct table *table;
-    uint32_t needs;
 };
 
-static enum err new_select(struct chooser *c)
+static enum err new_select(struct chooser *c, uint32_t n_lists)
 {
-    uint64_t n = (uint64_t)c->n_lists * c->size.max_tokens;
+    uint64_t n = (uint64_t)n_lists * c->size.max_tokens;
     struct select_size size = {.n_units = pool_stats(c->size.pool).n_units,
                                .max_sessions = 1,
                                .max_tenants = 1,
-                               .max_lists = c->n_lists,
+                               .max_lists = n_lists,
                                .max_undecided = (uint32_t)(n / 16 + 1024),
                                .n_threads = workers_count(c->size.workers)};
     return select_new(&c->select, &size);
@@ -87,24 +95,16 @@ static enum err new_select(struct chooser *c)
 enum err chooser_new(struct chooser **out, const struct chooser_size *size,
                      struct errmsg *m)
 {
+    const struct model_info *i = model_info(size->model);
+    uint32_t n_lists = i->n_layers * i->n_kv_heads;
     struct chooser *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return err_set(m, ERR_NOMEM, "no memory for the policies");
     c->size = *size;
-    c->n_lists = size->n_layers * size->n_kv_heads;
-    size_t n = (size_t)c->n_lists * size->max_tokens;
-    c->list = calloc(c->n_lists, sizeof(*c->list));
-    c->pos = malloc(n * sizeof(*c->pos));
-    c->log_beta = malloc(n * sizeof(float));
-    c->key_norm = malloc(n * sizeof(float));
-    c->value_norm = malloc(n * sizeof(float));
-    c->key = malloc(n * size->head_dim * sizeof(float));
-    c->value = malloc(sizeof(float) * size->head_dim *
-                      (size_t)workers_count(size->workers));
-    c->keep = malloc(n);
+    c->keep = malloc((size_t)n_lists * size->max_tokens);
     c->gone = calloc(pool_stats(size->pool).n_units, sizeof(*c->gone));
-    if (!c->list || !c->pos || !c->log_beta || !c->key_norm || !c->value_norm ||
-        !c->key || !c->value || !c->keep || !c->gone || new_select(c) != OK) {
+    if (c->keep == NULL || c->gone == NULL ||
+        view_new(&c->view, size->model) != OK || new_select(c, n_lists) != OK) {
         chooser_free(c);
         return err_set(m, ERR_NOMEM, "no memory for the policies");
     }
@@ -117,120 +117,50 @@ void chooser_free(struct chooser *c)
     if (c == NULL)
         return;
     select_free(c->select);
-    free(c->list);
-    free(c->pos);
-    free(c->log_beta);
-    free(c->key_norm);
-    free(c->value_norm);
-    free(c->key);
-    free(c->value);
+    view_free(c->view);
     free(c->keep);
     free(c->gone);
     free(c);
 }
 
-static float norm_of(const float *x, uint32_t n)
+enum err chooser_look(struct chooser *c, const struct table *t,
+                      const struct probe *p, uint32_t n_seen, uint32_t needs)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += (double)x[i] * x[i];
-    return (float)sqrt(sum);
+    c->n_seen = n_seen;
+    return view_fill(c->view, t, p, n_seen, needs);
 }
 
-static void read_list(void *ctx, int task, int thread)
-{
-    struct chooser *c = ctx;
-    const struct kv_list *from = &c->table->list[task];
-    const struct pool *pool = c->table->pool;
-    const struct kv_layout *l = pool_layout(pool);
-    size_t at = (size_t)task * c->size.max_tokens;
-    float *value = c->value + (size_t)thread * l->head_dim;
-    for (uint32_t i = 0; i < from->len; i++) {
-        unit_id unit = from->unit[i / KV_UNIT];
-        uint32_t slot = i % KV_UNIT;
-        const struct kv_meta *meta = pool_meta(pool, unit);
-        const uint8_t *data = pool_data(pool, unit);
-        c->pos[at + i] = meta->pos[slot];
-        c->log_beta[at + i] = meta->log_beta[slot];
-        float *key = c->key + (at + i) * l->head_dim;
-        if (c->needs & (POLICY_KEYS | POLICY_KEY_NORMS)) {
-            c->size.ops->kv_load(l, data, slot, key, NULL);
-            c->key_norm[at + i] = norm_of(key, l->head_dim);
-        }
-        if (c->needs & POLICY_VALUE_NORMS) {
-            c->size.ops->kv_load(l, data, slot, NULL, value);
-            c->value_norm[at + i] = norm_of(value, l->head_dim);
-        }
-    }
-}
-
-/* What the policy needs of the table, as policy.h describes it. */
-static void read_view(struct chooser *c, const struct policy *policy,
-                      const struct table *t, uint32_t n_seen,
-                      struct policy_view *out)
-{
-    c->table = t;
-    c->needs = policy->needs;
-    workers_run(c->size.workers, (int)c->n_lists, read_list, c);
-    *out = (struct policy_view){.n_layers = c->size.n_layers,
-                                .n_kv_heads = c->size.n_kv_heads,
-                                .group = c->size.n_heads / c->size.n_kv_heads,
-                                .head_dim = c->size.head_dim,
-                                .n_seen = n_seen,
-                                .list = c->list};
-    for (uint32_t i = 0; i < c->n_lists; i++) {
-        size_t at = (size_t)i * c->size.max_tokens;
-        c->list[i] = (struct policy_list){.n = t->list[i].len,
-                                          .first = out->n_entries,
-                                          .pos = c->pos + at,
-                                          .log_beta = c->log_beta + at,
-                                          .key = c->key + at * c->size.head_dim,
-                                          .key_norm = c->key_norm + at,
-                                          .value_norm = c->value_norm + at};
-        out->n_entries += t->list[i].len;
-    }
-}
-
-static void take_out(struct chooser *c, struct table *t)
-{
-    const uint8_t *keep = c->keep;
-    for (uint32_t i = 0; i < c->n_lists; i++)
-        for (uint32_t e = 0; e < t->list[i].len; e++, keep++)
-            if (!*keep)
-                c->gone[t->list[i].unit[e / KV_UNIT]] |=
-                    (uint16_t)(1u << e % KV_UNIT);
-    compact_table(t, c->gone);
-    memset(c->gone, 0, pool_stats(t->pool).n_units * sizeof(*c->gone));
-}
-
+/* A deep copy has its entries in the slots of the original, so that the view
+ * is good for both. */
 static enum err apply_policy(struct chooser *c, const struct choice *how,
-                             struct table *t, uint32_t n_seen)
+                             struct table *copy)
 {
-    struct policy_view view;
     struct policy_params params = how->policy->defaults;
-    params.n_entries = choice_entries(how->budget, n_seen);
+    params.n_entries = choice_entries(how->budget, c->n_seen);
     params.n_sinks = how->n_sinks;
     params.n_recent = how->n_recent;
     params.min_head = how->min_head;
     params.seed = how->seed;
-    read_view(c, how->policy, t, n_seen, &view);
-    enum err rc =
-        policy_keep(how->policy, &view, &params, c->size.workers, c->keep);
-    if (rc == OK)
-        take_out(c, t);
-    return rc;
+    enum err rc = policy_keep(how->policy, view_get(c->view), &params,
+                              c->size.workers, c->keep);
+    if (rc != OK)
+        return rc;
+    view_gone(c->view, copy, c->keep, c->gone);
+    compact_table(copy, c->gone);
+    memset(c->gone, 0, pool_stats(c->size.pool).n_units * sizeof(*c->gone));
+    return OK;
 }
 
 static enum err apply_pass(struct chooser *c, const struct choice *how,
-                           struct table *t, uint32_t n_seen, struct errmsg *m)
+                           struct table *copy, struct errmsg *m)
 {
     struct select_session session = {
-        .table = t, .n_seen = n_seen, .cap = UINT64_MAX};
+        .table = copy, .n_seen = c->n_seen, .cap = UINT64_MAX};
     struct select_tenant tenant = {.cap = UINT64_MAX};
-    uint64_t wanted =
-        (uint64_t)c->n_lists * choice_entries(how->budget, n_seen);
-    uint64_t all = table_n_entries(t);
-    struct select_input in = {.pool = t->pool,
+    uint64_t n_lists = (uint64_t)copy->n_layers * copy->n_kv_heads;
+    uint64_t wanted = n_lists * choice_entries(how->budget, c->n_seen);
+    uint64_t all = table_n_entries(copy);
+    struct select_input in = {.pool = c->size.pool,
                               .session = &session,
                               .tenant = &tenant,
                               .n_sessions = 1,
@@ -247,13 +177,13 @@ static enum err apply_pass(struct chooser *c, const struct choice *how,
         return err_set(m, ERR_INVAL,
                        "a budget of %g leaves fewer entries than are protected",
                        how->budget);
-    compact_table(t, select_gone(c->select));
+    compact_table(copy, select_gone(c->select));
     return OK;
 }
 
 enum err chooser_apply(struct chooser *c, const struct choice *how,
-                       struct table *t, uint32_t n_seen, struct errmsg *m)
+                       struct table *copy, struct errmsg *m)
 {
-    return how->kind == CHOICE_PASS ? apply_pass(c, how, t, n_seen, m)
-                                    : apply_policy(c, how, t, n_seen);
+    return how->kind == CHOICE_PASS ? apply_pass(c, how, copy, m)
+                                    : apply_policy(c, how, copy);
 }

@@ -17,7 +17,8 @@
 #include "base/workers.h"
 #include "cache/policy/policy.h"
 #include "cache/table.h"
-#include "runtime/kernels/ops.h"
+#include "runtime/model/model.h"
+#include "runtime/model/probe.h"
 
 enum choice_kind {
     CHOICE_FULL,       /* "full" */
@@ -49,13 +50,16 @@ bool choice_needs_gates(const struct choice *c);
 /* Entries a head, on average, that a budget leaves of n. */
 uint32_t choice_entries(double budget, uint32_t n);
 
+/* What the policies of n choices need to know, of enum policy_need, and the
+ * longest window that one of them looks through. */
+uint32_t choice_needs(const struct choice *c, uint32_t n, uint32_t *n_window);
+
 struct chooser;
 
 struct chooser_size {
     struct pool *pool; /* that the tables belong to */
-    const struct ops *ops;
     struct workers *workers;
-    uint32_t n_layers, n_heads, n_kv_heads, head_dim;
+    const struct model *model;
     uint32_t max_tokens; /* of a table */
 };
 
@@ -64,11 +68,15 @@ MUST_CHECK enum err chooser_new(struct chooser **out,
                                 struct errmsg *m);
 void chooser_free(struct chooser *c); /* NULL is allowed */
 
-/* Takes the entries out of t that the choice (CHOICE_PASS or CHOICE_POLICY)
- * doesn't keep. t has n_seen entries in every list, in order of position, and
- * its units are its own. */
+/* Looks at a sequence that has seen n_seen tokens: its cache, and the probe
+ * that watched it (NULL: none did). needs: of enum policy_need. */
+MUST_CHECK enum err chooser_look(struct chooser *c, const struct table *t,
+                                 const struct probe *p, uint32_t n_seen,
+                                 uint32_t needs);
+
+/* Takes the entries out of a deep copy of that cache that the choice
+ * (CHOICE_PASS or CHOICE_POLICY) does not keep. */
 MUST_CHECK enum err chooser_apply(struct chooser *c, const struct choice *how,
-                                  struct table *t, uint32_t n_seen,
-                                  struct errmsg *m);
+                                  struct table *copy, struct errmsg *m);
 
 #endif

@@ -26,13 +26,14 @@ enum {
 };
 
 /* What the lab knows of every sequence; log_beta comes with gates. */
-static const uint32_t KNOWN =
-    POLICY_KEYS | POLICY_KEY_NORMS | POLICY_VALUE_NORMS;
+static const uint32_t KNOWN = POLICY_KEYS | POLICY_KEY_NORMS |
+                              POLICY_VALUE_NORMS | POLICY_WINDOW | POLICY_PEAK |
+                              POLICY_COLUMNS | POLICY_FUTURE;
 
 enum split { SPLIT_TEST, SPLIT_DEV };
 
 struct eval_flags {
-    char *model, *gates, *json, *against;
+    char *model, *gates, *json, *html, *against;
     struct config_list policy, budget, tasks, text;
     int64_t context, docs, mode, split, seed, threads, kv_type;
     int64_t sinks, recent, min_tokens_per_head;
@@ -110,6 +111,11 @@ static const struct option options[] = {
      .word = "FILE",
      .help = "Where the results go, as JSON lines. FILE.part keeps what was "
              "measured: the same command goes on from there."},
+    {.name = "html",
+     .type = OPT_STRING,
+     .field = FIELD(html),
+     .word = "FILE",
+     .help = "A page with charts of quality against bytes."},
     {.name = "against",
      .type = OPT_STRING,
      .field = FIELD(against),
@@ -444,7 +450,8 @@ static enum err describe(struct eval *e, struct errmsg *m)
 
 static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
 {
-    uint32_t n_tokens = (uint32_t)e->o.context;
+    uint32_t n_tokens = (uint32_t)e->o.context, n_window = 0;
+    uint32_t needs = choice_needs(e->choice, e->n_choices, &n_window);
     struct suite s = {
         .cells = {.task = e->task,
                   .n_tasks = e->n_tasks,
@@ -460,10 +467,11 @@ static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
                   .mode = (enum lab_mode)e->o.mode},
         .lab = {.model = e->model,
                 .workers = e->workers,
-                .ops = ops_best(),
                 .kv_type = (enum kv_type)e->o.kv_type,
                 .mode = (enum lab_mode)e->o.mode,
-                .n_tokens = n_tokens},
+                .n_tokens = n_tokens,
+                .needs = needs,
+                .n_window = n_window},
         .document = {.tokenizer = e->tokenizer,
                      .prompt = e->prompt,
                      .corpus = e->corpus,
@@ -472,6 +480,7 @@ static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
         .identity = e->identity,
         .gates = e->gates_sha256,
         .json = e->o.json,
+        .html = e->o.html,
         .table = stdout,
         .progress = stderr,
         .stop = stop};

@@ -15,12 +15,16 @@ struct lab {
     /* Full caches to compress: one for all probes or, in aware mode, one for
      * each question. */
     struct table *state[DOCUMENT_QUESTIONS_MAX];
+    /* What watched each; all NULL when no policy needs it. In agnostic mode
+     * the chooser has looked at the one state, for all policies. */
+    struct probe *probe[DOCUMENT_QUESTIONS_MAX];
     uint32_t n_states;
 };
 
 enum {
     /* A fork copies a shared tail, and grows by parts of units at both ends. */
     SPARE_UNITS = 2,
+    SKIPPED_QUERIES = 4,
     PROBE_TOKENS = DOCUMENT_GIVEN_MAX + DOCUMENT_SCORED_MAX
 };
 
@@ -63,10 +67,28 @@ static enum err open_pool(struct lab *l, struct errmsg *m)
     return pool_new(&l->pool, &layout, n * pool_unit_bytes(&layout), m);
 }
 
+/* One for each state. Queries of the first tokens, the sinks, are left out of
+ * what queries to come are expected to be. */
+static enum err new_probes(struct lab *l, struct errmsg *m)
+{
+    const uint32_t watched =
+        POLICY_WINDOW | POLICY_PEAK | POLICY_COLUMNS | POLICY_FUTURE;
+    uint32_t n = l->o.mode == LAB_AWARE ? DOCUMENT_QUESTIONS_MAX : 1;
+    struct probe_options o = {
+        .n_window = l->o.n_window > 0 ? l->o.n_window : 1,
+        .parts = (l->o.needs & POLICY_COLUMNS ? PROBE_COLUMNS : 0) |
+                 (l->o.needs & POLICY_FUTURE ? PROBE_FUTURE : 0),
+        .max_tokens = l->o.n_tokens + DOCUMENT_GIVEN_MAX,
+        .n_skip = SKIPPED_QUERIES};
+    enum err rc = OK;
+    for (uint32_t i = 0; i < n && (l->o.needs & watched) && rc == OK; i++)
+        rc = probe_new(&l->probe[i], l->o.model, &o, m);
+    return rc;
+}
+
 enum err lab_new(struct lab **out, const struct lab_options *o,
                  struct errmsg *m)
 {
-    const struct model_info *i = model_info(o->model);
     struct lab *l = calloc(1, sizeof(*l));
     if (l != NULL)
         l->scored = calloc(DOCUMENT_SCORED_MAX, sizeof(*l->scored));
@@ -80,15 +102,13 @@ enum err lab_new(struct lab **out, const struct lab_options *o,
         rc = scoring_new(&l->scoring, o->model, o->workers, DOCUMENT_SCORED_MAX,
                          m);
     struct chooser_size size = {.pool = l->pool,
-                                .ops = o->ops,
                                 .workers = o->workers,
-                                .n_layers = i->n_layers,
-                                .n_heads = i->n_heads,
-                                .n_kv_heads = i->n_kv_heads,
-                                .head_dim = i->head_dim,
+                                .model = o->model,
                                 .max_tokens = o->n_tokens + DOCUMENT_GIVEN_MAX};
     if (rc == OK)
         rc = chooser_new(&l->chooser, &size, m);
+    if (rc == OK)
+        rc = new_probes(l, m);
     if (rc == OK)
         *out = l;
     else
@@ -101,6 +121,8 @@ void lab_free(struct lab *l)
     if (l == NULL)
         return;
     lab_close(l);
+    for (uint32_t i = 0; i < DOCUMENT_QUESTIONS_MAX; i++)
+        probe_free(l->probe[i]);
     chooser_free(l->chooser);
     scoring_free(l->scoring);
     pool_free(l->pool);
@@ -290,7 +312,10 @@ static enum err read_questions(struct lab *l)
     for (uint32_t i = 0; i < l->n_states && rc == OK; i++) {
         const struct document_probe *p = &l->d->probe[probe_of(l->d, i)];
         rc = fork_shared(&l->state[i], prompt, capacity(l));
+        if (i > 0 && l->probe[i] != NULL)
+            probe_copy(l->probe[i], l->probe[0]);
         run[i] = (struct scoring_run){.table = l->state[i],
+                                      .probe = l->probe[i],
                                       .ids = p->ids.id,
                                       .n = (uint32_t)p->ids.n,
                                       .first = p->first,
@@ -302,18 +327,31 @@ static enum err read_questions(struct lab *l)
     return rc;
 }
 
+static enum err look(struct lab *l, uint32_t i_state, uint32_t needs)
+{
+    uint32_t n_seen = (uint32_t)l->d->prompt.n;
+    if (l->o.mode == LAB_AWARE)
+        n_seen += n_given(l, probe_of(l->d, i_state));
+    return chooser_look(l->chooser, l->state[i_state], l->probe[i_state],
+                        n_seen, needs);
+}
+
 enum err lab_open(struct lab *l, const struct document *d, struct figures *full,
                   struct errmsg *m)
 {
     enum err rc = ERR_NOMEM;
     l->d = d;
     l->n_states = 1;
+    if (l->probe[0] != NULL)
+        probe_reset(l->probe[0]);
     l->state[0] = new_table(l);
     if (l->state[0] != NULL)
-        rc = scoring_feed(l->scoring, l->state[0], d->prompt.id,
-                          (uint32_t)d->prompt.n, 0);
+        rc = scoring_feed(l->scoring, l->state[0], l->probe[0], d->prompt.id,
+                          (uint32_t)d->prompt.n);
     if (rc == OK && l->o.mode == LAB_AWARE)
         rc = read_questions(l);
+    if (rc == OK && l->o.mode == LAB_AGNOSTIC)
+        rc = look(l, 0, l->o.needs);
     if (rc == OK)
         rc = score(l, l->state, l->n_states, true, full);
     if (rc == OK)
@@ -336,7 +374,7 @@ static enum err ask_without_context(struct lab *l, struct figures *out)
     uint32_t n_head = l->d->n_head;
     enum err rc = head[0] == NULL ? ERR_NOMEM : OK;
     if (rc == OK)
-        rc = scoring_feed(l->scoring, head[0], l->d->prompt.id, n_head, 0);
+        rc = scoring_feed(l->scoring, head[0], NULL, l->d->prompt.id, n_head);
     for (uint32_t i = 0; i < l->d->n_probes && rc == OK; i++) {
         const struct document_probe *p = &l->d->probe[i];
         rc = fork_shared(&fork[i], head[0], capacity(l));
@@ -363,11 +401,12 @@ static enum err ask_compressed(struct lab *l, const struct choice *c,
     struct table *copy[DOCUMENT_QUESTIONS_MAX] = {NULL};
     enum err rc = OK;
     for (uint32_t i = 0; i < l->n_states && rc == OK; i++) {
-        rc = fork_deep(&copy[i], l->state[i], capacity(l));
+        if (l->o.mode == LAB_AWARE)
+            rc = look(l, i, c->policy->needs);
         if (rc == OK)
-            rc = chooser_apply(
-                l->chooser, c, copy[i],
-                (uint32_t)l->d->prompt.n + n_given(l, probe_of(l->d, i)), m);
+            rc = fork_deep(&copy[i], l->state[i], capacity(l));
+        if (rc == OK)
+            rc = chooser_apply(l->chooser, c, copy[i], m);
     }
     if (rc == OK)
         rc = score(l, copy, l->n_states, false, out);

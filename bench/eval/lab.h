@@ -37,10 +37,11 @@ struct lab;
 struct lab_options {
     struct model *model; /* loaded with lab_model_options() */
     struct workers *workers;
-    const struct ops *ops;
     enum kv_type kv_type;
     enum lab_mode mode;
     uint32_t n_tokens; /* of a prompt, at most */
+    /* What the policies that will be asked for need, choice_needs(). */
+    uint32_t needs, n_window;
 };
 
 /* Rows, runs and context that a model must be loaded for. */

@@ -177,8 +177,10 @@ static enum err add_rows(struct scoring *s, const struct scoring_run *r,
         s->wanted[s->n_logits] = r->ids[at + i + 1];
         s->scored[s->n_logits++] = i_scored + at + i + 1 - r->first;
     }
-    s->run[s->n_runs++] = (struct model_run){
-        .table = r->table, .n_rows = rows, .pos = r->pos + at};
+    s->run[s->n_runs++] = (struct model_run){.table = r->table,
+                                             .n_rows = rows,
+                                             .pos = r->pos + at,
+                                             .probe = r->probe};
     s->n_rows += rows;
     return OK;
 }
@@ -226,13 +228,13 @@ enum err scoring_score(struct scoring *s, const struct scoring_run *run,
     return feed_all(s, run, n_runs);
 }
 
-enum err scoring_feed(struct scoring *s, struct table *t, const int32_t *ids,
-                      uint32_t n, uint32_t pos)
+enum err scoring_feed(struct scoring *s, struct table *t, struct probe *probe,
+                      const int32_t *ids, uint32_t n)
 {
     /* No row of it predicts: `first` is behind them all. The last id of a run
      * is not fed, so the run is one longer; its last id is not read. */
     struct scoring_run all = {
-        .table = t, .ids = ids, .n = n + 1, .first = n + 1, .pos = pos};
+        .table = t, .probe = probe, .ids = ids, .n = n + 1, .first = n + 1};
     return feed_all(s, &all, 1);
 }
 

@@ -37,6 +37,7 @@ struct scoring;
  * first >= 1. The last token is not fed. */
 struct scoring_run {
     struct table *table; /* grows by n - 1 entries in every list */
+    struct probe *probe; /* NULL, or what watches it */
     const int32_t *ids;
     uint32_t n, first, pos;
 };
@@ -54,10 +55,11 @@ MUST_CHECK enum err scoring_new(struct scoring **out, struct model *model,
 void scoring_free(struct scoring *s); /* NULL is allowed */
 uint64_t scoring_bytes(const struct model_info *info, uint32_t max_scored);
 
-/* Feeds n tokens whose predictions nobody wants. ERR_BUDGET: the pool of the
- * table has too few free units. */
+/* Feeds n tokens from position 0 on, whose predictions nobody wants. probe as
+ * above. ERR_BUDGET: the pool of the table has too few free units. */
 MUST_CHECK enum err scoring_feed(struct scoring *s, struct table *t,
-                                 const int32_t *ids, uint32_t n, uint32_t pos);
+                                 struct probe *probe, const int32_t *ids,
+                                 uint32_t n);
 
 /* The same for several tables at once: of each run the ids before first - 1,
  * so that a scoring_run() from there predicts what is left. */

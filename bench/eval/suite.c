@@ -221,6 +221,8 @@ static enum err report(const struct suite *s, struct errmsg *m)
         cells_print(&cells, s->table);
     if (s->json != NULL)
         rc = cells_save(&cells, s->json, m);
+    if (rc == OK && s->html != NULL)
+        rc = cells_save_html(&cells, s->html, m);
     cells_fini(&cells);
     return rc;
 }

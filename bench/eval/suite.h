@@ -27,6 +27,7 @@ struct suite {
     /* All that results depend on and the rest does not say: hashes of model
      * and texts, settings; and the hash of the gates. */
     const char *identity, *gates;
+    const char *html;        /* NULL: no page */
     const char *json;        /* NULL: no file */
     FILE *table;             /* the table at the end; NULL: none */
     FILE *progress;          /* NULL: none */

@@ -16,6 +16,11 @@
 
 enum { RIG_TOKENS = 1100, RIG_TEXT_BYTES = 40000 };
 
+/* All that policies can ask for. */
+static const uint32_t RIG_NEEDS =
+    POLICY_KEYS | POLICY_KEY_NORMS | POLICY_VALUE_NORMS | POLICY_WINDOW |
+    POLICY_PEAK | POLICY_COLUMNS | POLICY_FUTURE | POLICY_LOG_BETA;
+
 struct rig {
     struct gguf *gguf;
     struct workers *workers;
@@ -68,9 +73,10 @@ static inline void rig_open(struct rig *r, int n_threads)
                                             .seed = 1};
     r->lab = (struct lab_options){.model = r->model,
                                   .workers = r->workers,
-                                  .ops = ops_best(),
                                   .kv_type = KV_F16,
-                                  .n_tokens = RIG_TOKENS};
+                                  .n_tokens = RIG_TOKENS,
+                                  .needs = RIG_NEEDS,
+                                  .n_window = 32};
 }
 
 static inline void rig_close(struct rig *r)
@@ -100,9 +106,7 @@ static inline struct choice rig_choice(const char *name, double budget)
 {
     struct errmsg m = {""};
     struct choice c = {.n_sinks = 4, .n_recent = 16, .min_head = 20, .seed = 1};
-    uint32_t all =
-        POLICY_KEYS | POLICY_KEY_NORMS | POLICY_VALUE_NORMS | POLICY_LOG_BETA;
-    if (choice_find(&c, name, all, &m) != OK)
+    if (choice_find(&c, name, RIG_NEEDS, &m) != OK)
         fail_msg("%s", m.text);
     c.budget = budget;
     return c;

@@ -290,6 +290,45 @@ static void the_table_names_every_cell(void **state)
     records_close(s.r);
 }
 
+static size_t count(const char *in, const char *what)
+{
+    size_t n = 0;
+    for (const char *p = strstr(in, what); p != NULL; p = strstr(p + 1, what))
+        n++;
+    return n;
+}
+
+/* A point for every cell of a policy, in every chart; nothing from outside. */
+static void the_page_shows_every_cell(void **state)
+{
+    (void)state;
+    struct setup s;
+    struct errmsg m = {""};
+    struct buf page = {0};
+    char dir[] = "/tmp/ebb-cells-XXXXXX", path[64];
+    setup_init(&s, 3);
+    s.in.model = "a<b>&c";
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/out.html", dir);
+    struct cells c = compute(&s);
+    assert_int_equal(cells_save_html(&c, path, &m), OK);
+    assert_int_equal(file_read_all(&page, path, 1 << 24, &m), OK);
+    /* kl and nll of A, B2 and all; em of B2 and all. Four policy cells. */
+    assert_int_equal(count(page.data, "<svg"), 8);
+    assert_int_equal(count(page.data, "</svg>"), 8);
+    assert_int_equal(count(page.data, "<circle"), 8 * 4);
+    assert_int_equal(count(page.data, "<table"), 3);
+    assert_int_equal(count(page.data, "http"), 0);
+    assert_int_equal(count(page.data, "nan"), 0);
+    assert_int_equal(count(page.data, "inf\""), 0);
+    assert_non_null(strstr(page.data, "a&lt;b>&amp;c"));
+    buf_fini(&page);
+    unlink(path);
+    rmdir(dir);
+    cells_fini(&c);
+    records_close(s.r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_weak_model_is_told),
         cmocka_unit_test(rows_are_lines_of_json),
         cmocka_unit_test(a_file_of_something_else_is_told),
-        cmocka_unit_test(the_table_names_every_cell)};
+        cmocka_unit_test(the_table_names_every_cell),
+        cmocka_unit_test(the_page_shows_every_cell)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

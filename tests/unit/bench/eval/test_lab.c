@@ -5,9 +5,18 @@
 
 #include "bench/eval/fork.h"
 
-static const char *const policies[] = {"random", "streamingllm", "keydiff",
-                                       "knorm",  "dbtrimkv",     "trimkv"};
-enum { POLICIES = sizeof(policies) / sizeof(policies[0]) };
+enum { POLICIES_MAX = 64 };
+
+/* Names of all policies there are; returns how many. */
+static int all_policies(const char *out[POLICIES_MAX])
+{
+    int n = 0;
+    for (uint32_t i = 0; policy_at(i) != NULL; i++) {
+        assert_true(n < POLICIES_MAX);
+        out[n++] = policy_at(i)->name;
+    }
+    return n;
+}
 
 struct setup {
     struct rig r;
@@ -62,11 +71,13 @@ static void equal_budgets_are_equal_entries(void **state)
     (void)state;
     struct setup x;
     static const double budgets[] = {0.0625, 0.125, 0.25, 0.5, 1};
+    const char *policies[POLICIES_MAX];
+    int n_policies = all_policies(policies);
     setup_init(&x, LAB_AGNOSTIC, TASK_B2, 2);
     assert_true(x.full.n_entries == (double)(n_lists(&x) * x.d.prompt.n));
     for (int b = 0; b < 5; b++) {
         double each = floor(budgets[b] * (double)x.d.prompt.n + 0.5);
-        for (int p = 0; p < POLICIES; p++) {
+        for (int p = 0; p < n_policies; p++) {
             struct figures f = ask(&x, policies[p], budgets[b]);
             assert_true(f.n_entries == each * n_lists(&x));
             /* Key, value, bias and metadata of an entry are 16 bytes and two
@@ -84,10 +95,12 @@ static void equal_budgets_are_equal_entries(void **state)
 static void nothing_taken_out_changes_nothing(void **state)
 {
     (void)state;
+    const char *policies[POLICIES_MAX];
+    int n_policies = all_policies(policies);
     for (int mode = LAB_AGNOSTIC; mode <= LAB_AWARE; mode++) {
         struct setup x;
         setup_init(&x, (enum lab_mode)mode, TASK_B2, 1);
-        for (int p = 0; p < POLICIES; p++) {
+        for (int p = 0; p < n_policies; p++) {
             struct figures f = ask(&x, policies[p], 1);
             for (int i = 0; i < METRIC_COUNT; i++)
                 if (i != METRIC_KL)
@@ -106,12 +119,14 @@ static void a_document_stays_as_it_was(void **state)
 {
     (void)state;
     struct setup x, y;
+    const char *policies[POLICIES_MAX];
+    int n_policies = all_policies(policies);
     setup_init(&x, LAB_AGNOSTIC, TASK_F, 1);
     setup_init(&y, LAB_AGNOSTIC, TASK_F, 3);
-    for (int p = 0; p < POLICIES; p++) {
+    for (int p = 0; p < n_policies; p++) {
         struct figures a = ask(&x, policies[p], 0.25);
-        struct figures b = ask(&y, policies[POLICIES - 1 - p], 0.25);
-        struct figures c = ask(&x, policies[POLICIES - 1 - p], 0.25);
+        struct figures b = ask(&y, policies[n_policies - 1 - p], 0.25);
+        struct figures c = ask(&x, policies[n_policies - 1 - p], 0.25);
         struct figures d = ask(&x, policies[p], 0.25);
         assert_true(same_metrics(&b, &c) && same_metrics(&a, &d));
         assert_true(a.metric[METRIC_KL] > 1e-6);
@@ -170,18 +185,17 @@ static void cache_init(struct cache *x, const struct gate *gate)
     assert_int_equal(pool_new(&x->pool, &l, 64 << 20, &m), OK);
     assert_int_equal(scoring_new(&x->s, x->r.model, x->r.workers, 1, &m), OK);
     struct chooser_size size = {.pool = x->pool,
-                                .ops = ops_best(),
                                 .workers = x->r.workers,
-                                .n_layers = i->n_layers,
-                                .n_heads = i->n_heads,
-                                .n_kv_heads = i->n_kv_heads,
-                                .head_dim = i->head_dim,
+                                .model = x->r.model,
                                 .max_tokens = RIG_TOKENS};
     assert_int_equal(chooser_new(&x->c, &size, &m), OK);
     assert_int_equal(
         table_new(&x->t, x->pool, i->n_layers, i->n_kv_heads, RIG_TOKENS), OK);
-    assert_int_equal(scoring_feed(x->s, x->t, d.prompt.id, RIG_TOKENS, 0), OK);
+    assert_int_equal(scoring_feed(x->s, x->t, NULL, d.prompt.id, RIG_TOKENS),
+                     OK);
     assert_int_equal(fork_deep(&x->copy, x->t, RIG_TOKENS), OK);
+    assert_int_equal(
+        chooser_look(x->c, x->t, NULL, RIG_TOKENS, POLICY_LOG_BETA), OK);
     document_fini(&d);
 }
 
@@ -214,7 +228,7 @@ static void kept_entries_are_sinks_and_the_newest(void **state)
     struct errmsg m = {""};
     struct choice how = rig_choice("streamingllm", 0.1);
     cache_init(&x, NULL);
-    assert_int_equal(chooser_apply(x.c, &how, x.copy, RIG_TOKENS, &m), OK);
+    assert_int_equal(chooser_apply(x.c, &how, x.copy, &m), OK);
     for (uint32_t k = 0; k < x.n_lists; k++) {
         uint8_t seen[RIG_TOKENS];
         positions(&x, k, seen);
@@ -286,7 +300,7 @@ static void gates_rank_entries(void **state)
         bool is_ragged = false;
         how.min_head = 0;
         cache_init(&x, gate);
-        assert_int_equal(chooser_apply(x.c, &how, x.copy, RIG_TOKENS, &m), OK);
+        assert_int_equal(chooser_apply(x.c, &how, x.copy, &m), OK);
         assert_int_equal(table_n_entries(x.copy), x.n_lists * RIG_TOKENS / 4);
         for (uint32_t k = 0; k < x.n_lists; k++)
             is_ragged = is_ragged || x.copy->list[k].len != RIG_TOKENS / 4;
