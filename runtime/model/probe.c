@@ -142,7 +142,7 @@ const uint16_t *probe_band(const struct probe *p, uint32_t i_list)
     return p->band + (size_t)i_list * p->o.max_tokens * PROBE_BUCKET;
 }
 
-/* ------------------------------------------- attention of the last queries */
+/* -------------------------------------------- attention of the last queries */
 
 /* Scratch: unit pointers, positions, logits of a tile, the kernels' own. */
 struct parts {
@@ -274,8 +274,7 @@ void probe_attention(const struct probe *p, const struct table *t,
         attention_tile(p, t, i_list, out, r, &s);
 }
 
-/* ------------------------------------------------- what queries will be like
- */
+/* ------------------------------------------------ what queries will be like */
 
 /* The mean rotation of n_ahead positions: cos, then sin, of each pair. */
 static void average_rotation(const struct probe *p, uint32_t n_ahead,

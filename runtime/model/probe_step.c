@@ -99,8 +99,7 @@ static struct attend_args args_of(const struct watch *w, uint32_t head,
         .scale = m->attn_scale};
 }
 
-/* ------------------------------------------------------ attention of all rows
- */
+/* ---------------------------------------------------- attention of all rows */
 
 /* One tile of rows onto the sums by entry, row after row. */
 static void add_rows(const struct watch *w, const struct attend_args *tile,
@@ -210,8 +209,7 @@ static void add_bucket(const struct watch *w, const struct kv_list *l,
     }
 }
 
-/* --------------------------------------------- queries before their rotation
- */
+/* -------------------------------------------- queries before their rotation */
 
 static void add_moments(const struct watch *w, uint32_t head)
 {
@@ -219,6 +217,7 @@ static void add_moments(const struct watch *w, uint32_t head)
     const struct config *c = &m->cfg;
     uint32_t d = c->head_dim, G = c->n_heads / c->n_kv_heads;
     float back[OPS_HEAD_DIM_MAX], q[OPS_HEAD_DIM_MAX];
+    double u[OPS_HEAD_DIM_MAX];
     uint32_t i = n_skipped(w->probe, (uint32_t)w->pos0, w->run->n_rows);
     for (; i < w->run->n_rows; i++) {
         const float *rope = m->s.rope + (size_t)(w->row0 + i) * d;
@@ -231,9 +230,11 @@ static void add_moments(const struct watch *w, uint32_t head)
             m->ops->rope(q, 1, (int)d, (int)d, back,
                          c->family->rope_interleaved);
             for (uint32_t j = 0; j < d; j++) {
-                x.sum[j] += (double)q[j];
+                double *row = x.outer + (size_t)j * d;
+                u[j] = (double)q[j];
+                x.sum[j] += u[j];
                 for (uint32_t k = 0; k <= j; k++)
-                    x.outer[(size_t)j * d + k] += (double)q[j] * (double)q[k];
+                    row[k] += u[j] * u[k];
             }
         }
     }

@@ -111,6 +111,25 @@ static void every_policy_keeps_its_budget_sinks_and_newest(void **state)
     }
 }
 
+/* Spread is a parameter of its own: PyramidKV over heads is Ada-PyramidKV. */
+static void every_policy_can_be_spread_in_every_way(void **state)
+{
+    (void)state;
+    struct made m;
+    uint8_t keep[LAYERS * HEADS * N];
+    made_init(&m, LAYERS, HEADS, N, 9);
+    for (uint32_t k = 0; policy_at(k); k++)
+        for (uint32_t B = 3; B < N; B += 29)
+            for (int s = POLICY_PER_HEAD; s <= POLICY_OVER_SEQUENCE; s++) {
+                struct policy_params p = params_of(policy_at(k), B);
+                p.spread = (enum policy_spread)s;
+                assert_int_equal(
+                    policy_keep(policy_at(k), &m.view, &p, NULL, keep), OK);
+                assert_int_equal(kept_of(&m, keep), LAYERS * HEADS * B);
+            }
+    made_fini(&m);
+}
+
 static void scores_are_the_same_for_any_number_of_threads(void **state)
 {
     (void)state;
@@ -301,6 +320,7 @@ int main(void)
         cmocka_unit_test(names_lead_to_policies_and_others_to_none),
         cmocka_unit_test(a_policy_says_what_it_misses),
         cmocka_unit_test(every_policy_keeps_its_budget_sinks_and_newest),
+        cmocka_unit_test(every_policy_can_be_spread_in_every_way),
         cmocka_unit_test(scores_are_the_same_for_any_number_of_threads),
         cmocka_unit_test(one_ranking_equals_taking_entries_from_the_bottom),
         cmocka_unit_test(ties_keep_the_later_position),
