@@ -427,3 +427,8 @@ const uint16_t *select_gone(const struct select *s)
 {
     return s->gone;
 }
+
+void select_unit_freed(struct select *s, unit_id u)
+{
+    s->gone[u] = 0;
+}

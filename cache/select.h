@@ -149,5 +149,8 @@ uint32_t select_list_gone(const struct select *s, uint32_t i_session,
 /* [n_units of the pool], by unit: bit e set: the entry in slot e goes. Zero
  * for all units that could not lose any. */
 const uint16_t *select_gone(const struct select *s);
+/* A unit returns to the pool before all that was chosen is gone: what comes to
+ * lie there is not chosen. */
+void select_unit_freed(struct select *s, unit_id u);
 
 #endif

@@ -318,6 +318,7 @@ enum err engine_new_lm(struct engine **out, const struct engine_options *o,
     e->o = *o;
     e->lm = *lm;
     e->n_lists = lm->n_layers * lm->n_kv_heads;
+    e->slice = ENGINE_SLICE;
     e->fallback = fallback_of(o);
     atomic_init(&e->n_active, 0);
     schedule_init(&e->schedule, o->max_step_rows, o->step_target_us,

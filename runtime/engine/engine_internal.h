@@ -46,7 +46,8 @@ enum {
     ENGINE_SESSIONS_MAX = 4096,
     /* Entries that a pass looks at in one step, where it may take several: on
      * one core a few milliseconds. */
-    ENGINE_SLICE = 1 << 20
+    ENGINE_SLICE = 1 << 20,
+    ENGINE_TAKE_COST = 16 /* of an entry taken out, in entries looked at */
 };
 
 /* Submitted requests by what was thought of them at the door. */
@@ -85,7 +86,7 @@ struct engine {
     struct sessions sessions;
     uint32_t max_sessions;
     struct evict *evict;
-    int64_t evict_us; /* of the pass under way, so far */
+    uint64_t slice; /* ENGINE_SLICE; less in tests */
     struct queue queue;
     struct schedule schedule;
     struct gen **running; /* [max_running], in order of admission */

@@ -143,6 +143,7 @@ void evict_start(struct evict *e, uint64_t k)
     if (select_begin(e->select, &e->in, NULL) != OK)
         assert(false && "the pass is within its size");
     e->is_under_way = true;
+    e->is_chosen = false;
     e->epoch = e->o.sessions->epoch;
 }
 
@@ -271,9 +272,9 @@ static void run_jobs(void *ctx, int task, int thread)
 {
     struct evict *e = ctx;
     (void)thread;
-    uint32_t end = ((uint32_t)task + 1) * JOBS_A_TASK;
-    for (uint32_t i = (uint32_t)task * JOBS_A_TASK; i < end && i < e->n_jobs;
-         i++) {
+    uint32_t i = e->next_job + (uint32_t)task * JOBS_A_TASK;
+    uint32_t end = i + JOBS_A_TASK;
+    for (; i < end && i < e->end_job; i++) {
         struct job *j = &e->job[i];
         if (e->cause[j->i] == ENGINE_PRESSURE &&
             e->of[j->i]->rules.policy == FORGET_DBTRIMKV)
@@ -285,48 +286,71 @@ static void run_jobs(void *ctx, int task, int thread)
 
 static void find_jobs(struct evict *e)
 {
-    e->n_jobs = 0;
+    e->n_jobs = e->next_job = 0;
     for (uint32_t i = 0; i < e->in.n_sessions; i++) {
         if (select_session_gone(e->select, i) == 0)
             continue;
         for (uint32_t k = 0; k < e->n_lists; k++) {
-            if (select_list_gone(e->select, i, k) > 0)
-                e->job[e->n_jobs++] =
-                    (struct job){.i = i, .i_list = k, .below = -INFINITY};
+            uint32_t n = select_list_gone(e->select, i, k);
+            if (n > 0)
+                e->job[e->n_jobs++] = (struct job){
+                    .i = i, .i_list = k, .gone = n, .below = -INFINITY};
         }
     }
 }
 
-/* Takes out what was chosen. Moving the bytes is most of the work and is done
- * by all threads; units return to the pool by this one, in a fixed order. */
-static void apply(struct evict *e, struct evict_result *r)
+/* Lists that grow take units from the pool before the last job is done. */
+static void note_freed(struct evict *e, const struct kv_list *l)
 {
-    find_jobs(e);
-    uint32_t n_tasks = (e->n_jobs + JOBS_A_TASK - 1) / JOBS_A_TASK;
+    for (uint32_t u = table_units_of(l->len); u < l->n_units; u++)
+        select_unit_freed(e->select, l->unit[u]);
+}
+
+/* Takes out up to `most` entries of what was chosen, at least those of a list.
+ * Moving the bytes is most of the work and is done by all threads; units
+ * return to the pool by this one, in a fixed order. */
+static void apply_some(struct evict *e, uint64_t most, struct evict_result *r)
+{
+    uint64_t n = 0;
+    for (e->end_job = e->next_job; e->end_job < e->n_jobs; e->end_job++) {
+        n += e->job[e->end_job].gone;
+        if (n > most && e->end_job > e->next_job)
+            break;
+    }
+    uint32_t n_jobs = e->end_job - e->next_job;
+    uint32_t n_tasks = (n_jobs + JOBS_A_TASK - 1) / JOBS_A_TASK;
     if (e->o.workers && n_tasks > 1)
         workers_run(e->o.workers, (int)n_tasks, run_jobs, e);
     else
         for (uint32_t i = 0; i < n_tasks; i++)
             run_jobs(e, (int)i, 0);
-    for (uint32_t i = 0; i < e->n_jobs; i++) {
+    for (uint32_t i = e->next_job; i < e->end_job; i++) {
         const struct job *j = &e->job[i];
+        note_freed(e, &e->of[j->i]->table->list[j->i_list]);
         session_shrink(e->o.sessions, e->of[j->i], j->i_list, j->gone);
         r->gone[e->cause[j->i]] += j->gone;
         r->below = fmax(r->below, j->below);
-        if (i + 1 == e->n_jobs || e->job[i + 1].i != j->i)
+        if (i + 1 == e->end_job || e->job[i + 1].i != j->i)
             session_settle(e->o.sessions, e->of[j->i]);
     }
+    e->next_job = e->end_job;
+    e->epoch = e->o.sessions->epoch;
 }
 
-bool evict_step(struct evict *e, uint64_t max_entries, struct evict_result *r)
+bool evict_step(struct evict *e, uint64_t max_looks, uint64_t max_takes,
+                struct evict_result *r)
 {
     assert(evict_is_under_way(e));
     *r = (struct evict_result){.below = -INFINITY};
-    if (select_step(e->select, e->o.workers, max_entries) == SELECT_MORE)
-        return false;
-    e->is_under_way = false;
-    apply(e, r);
-    return true;
+    if (!e->is_chosen) {
+        if (select_step(e->select, e->o.workers, max_looks) == SELECT_MORE)
+            return false;
+        e->is_chosen = true;
+        find_jobs(e);
+    }
+    apply_some(e, max_takes, r);
+    e->is_under_way = e->next_job < e->n_jobs;
+    return !e->is_under_way;
 }
 
 void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
@@ -338,7 +362,7 @@ void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
         limit(e, in, l[i].session, l[i].cause, l[i].most, false);
     }
     evict_start(e, 0);
-    (void)evict_step(e, UINT64_MAX, r);
+    (void)evict_step(e, UINT64_MAX, UINT64_MAX, r);
 }
 
 void evict_cut_lists(struct evict *e, struct session *s, uint32_t most,

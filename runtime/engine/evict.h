@@ -13,8 +13,8 @@
  * cap and a floor at once for the selection.
  *
  * A pass under pressure may be worked on in slices between steps. It is
- * forgotten when a table ends or is compacted meanwhile (sessions.epoch), and
- * the caller begins another.
+ * forgotten when a table ends or is compacted by others meanwhile
+ * (sessions.epoch), and the caller begins another.
  *
  * Owns the scratch of the selection, sized at start; borrows sessions and
  * compute pool. Threads: the engine thread only; it uses the compute pool.
@@ -68,9 +68,11 @@ void evict_begin(struct evict *e, uint64_t k, bool squeeze);
 /* True while a pass is under way whose state is still what it looked at. */
 bool evict_is_under_way(const struct evict *e);
 
-/* Works on about max_entries entries. True when the pass has ended: what it
- * chose has gone, *r says how much, and it may be nothing. */
-bool evict_step(struct evict *e, uint64_t max_entries, struct evict_result *r);
+/* Looks at about max_looks entries or, when all is chosen, takes out about
+ * max_takes of those chosen, list by list. *r is what went in this call. True
+ * when the pass has ended; it may have taken nothing. */
+bool evict_step(struct evict *e, uint64_t max_looks, uint64_t max_takes,
+                struct evict_result *r);
 
 /* Cuts the n sessions to their limits at once, as far as their floors, sinks,
  * newest entries and pins allow. A pass under way is forgotten. For the cause

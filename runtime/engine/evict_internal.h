@@ -12,7 +12,7 @@
 struct job {
     uint32_t i; /* of the session in the pass */
     uint32_t i_list;
-    uint32_t gone;
+    uint32_t gone; /* chosen, then taken */
     double below;
 };
 
@@ -41,12 +41,13 @@ struct evict {
     struct select *select;
     struct select_input in;
     struct select_tenant tenant;
-    struct select_session *session; /* [max_sessions] */
-    struct session **of;            /* [max_sessions] whose they are */
-    enum engine_cause *cause;       /* [max_sessions] */
-    struct group *group;            /* [max_sessions + 1] */
-    struct job *job;                /* [max_sessions * n_lists] */
-    uint32_t n_jobs;
+    struct select_session *session;     /* [max_sessions] */
+    struct session **of;                /* [max_sessions] whose they are */
+    enum engine_cause *cause;           /* [max_sessions] */
+    struct group *group;                /* [max_sessions + 1] */
+    struct job *job;                    /* [max_sessions * n_lists] */
+    uint32_t n_jobs, next_job, end_job; /* the slice: [next_job, end_job) */
+    bool is_chosen;                     /* what is under way is taking out */
     struct session **user;     /* [max_sessions] of one shared beginning */
     struct table **user_table; /* [max_sessions] theirs */
     struct shared *shared;     /* [max_sessions] */

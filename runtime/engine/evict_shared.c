@@ -193,6 +193,7 @@ void evict_shared(struct evict *e, uint64_t k, struct evict_result *r)
 {
     *r = (struct evict_result){.below = -INFINITY};
     find_shared(e);
+    e->is_under_way = false;
     e->in.n_sessions = 0;
     for (uint32_t i = 0; i < e->n_shared; i++)
         add_shared(e, &e->shared[i]);

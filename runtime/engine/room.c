@@ -49,26 +49,32 @@ static uint64_t count(struct engine *e, const struct evict_result *r)
     return n;
 }
 
-/* True when the pass has ended; *gone is what it took then. */
-static bool work(struct engine *e, uint64_t max_entries, uint64_t *gone)
+/* Works on the pass that is under way; adds to *gone what it took. True when
+ * the pass has ended. */
+static bool work(struct engine *e, uint64_t max_looks, uint64_t *gone)
 {
     struct evict_result r;
     int64_t start = clock_us();
-    bool ended = evict_step(e->evict, max_entries, &r);
-    e->evict_us += clock_us() - start;
-    if (!ended)
-        return false;
-    stats_observe_us(&e->stats.evict_seconds, e->evict_us);
-    *gone = count(e, &r);
-    return true;
+    bool ended =
+        evict_step(e->evict, max_looks, e->slice / ENGINE_TAKE_COST, &r);
+    stats_observe_us(&e->stats.evict_seconds, clock_us() - start);
+    *gone += count(e, &r);
+    return ended;
+}
+
+/* The choice is made to the end, but no more is taken out now than is needed
+ * now; the rest goes in the steps to come. */
+static void work_until(struct engine *e, uint64_t need, uint64_t *gone)
+{
+    while (!work(e, UINT64_MAX, gone))
+        if (*gone > 0 && engine_free_units(e) >= need)
+            return;
 }
 
 static void begin(struct engine *e, uint64_t need, bool squeeze)
 {
     uint64_t high = need + slack(e), has = engine_free_units(e);
-    int64_t start = clock_us();
     evict_begin(e->evict, high > has ? (high - has) * KV_UNIT : 1, squeeze);
-    e->evict_us = clock_us() - start;
 }
 
 bool engine_forget_some(struct engine *e, uint64_t need)
@@ -77,24 +83,24 @@ bool engine_forget_some(struct engine *e, uint64_t need)
     if (!somebody_forgets(e))
         return false;
     if (evict_is_under_way(e->evict))
-        (void)work(e, UINT64_MAX, &gone);
+        work_until(e, need, &gone);
     for (int squeeze = 0; squeeze < 2 && gone == 0; squeeze++) {
         begin(e, need, squeeze);
-        (void)work(e, UINT64_MAX, &gone);
+        work_until(e, need, &gone);
     }
     return gone > 0;
 }
 
 void engine_gain_ahead(struct engine *e, uint64_t need)
 {
-    uint64_t gone;
+    uint64_t gone = 0;
     if (!evict_is_under_way(e->evict)) {
-        if (e->sessions.n_entries <= ENGINE_SLICE ||
+        if (e->sessions.n_entries <= e->slice ||
             engine_free_units(e) >= need + slack(e) / 2 || !somebody_forgets(e))
             return;
         begin(e, need, false);
     }
-    (void)work(e, ENGINE_SLICE, &gone);
+    (void)work(e, e->slice, &gone);
 }
 
 static bool drop(struct engine *e, struct session *s)
