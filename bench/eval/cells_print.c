@@ -53,8 +53,8 @@ static void print_head(const struct cells *c, const struct cells_row *row,
     const char *about = "all tasks together";
     if (task_find(&task, row->task, strlen(row->task)) == OK)
         about = task_info(task)->about;
-    fprintf(to, "\n%s: %s; %u documents of %u tokens, %s\n", row->task, about,
-            row->n, in->context, lab_mode_name(in->mode));
+    fprintf(to, "\n%s: %s; %u documents of up to %u tokens, %s\n", row->task,
+            about, row->n, in->context, lab_mode_name(in->mode));
     fprintf(to, "%-20s %7s %9s", "policy", "budget", "KiB");
     for (int i = 0; i < METRIC_COUNT; i++)
         fprintf(to, "  %-*s", width_of((enum metric)i),

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "bench/eval/chats.h"
 #include "bench/eval/document_internal.h"
 
 /* The gate: below it the model fails even with everything in its cache, and
@@ -34,6 +35,9 @@ static const struct {
     [TASK_G] = {{"G", "examples of a rule", true, true, 0}, maker_examples},
     [TASK_I] = {{"I", "where people went in a book", true, true, 0},
                 maker_moves},
+    [TASK_CHATS] = {{"chats", "answers of your own conversations", false, false,
+                     0},
+                    NULL},
 };
 
 const struct task_info *task_info(enum task t)
@@ -64,6 +68,10 @@ static uint64_t seed_for(uint64_t seed, uint64_t task, uint64_t i)
 enum err document_deal(const struct document_options *o, enum task t,
                        size_t *n_docs)
 {
+    if (t == TASK_CHATS) {
+        *n_docs = o->chats != NULL ? chats_count(o->chats) : 0;
+        return OK;
+    }
     return corpus_deal(o->corpus, o->n_tokens + DOCUMENT_TAIL,
                        seed_for(o->seed, (uint64_t)t, UINT64_MAX), n_docs);
 }
@@ -91,6 +99,8 @@ static enum err check(const struct document *d, struct errmsg *m)
 enum err document_make(struct document *out, const struct document_options *o,
                        enum task t, uint32_t i, struct errmsg *m)
 {
+    if (t == TASK_CHATS)
+        return chats_document(out, o->chats, i, m);
     struct document d = {0};
     struct errmsg why = {""};
     struct maker k = {.o = o, .window = corpus_window(o->corpus, i), .m = &why};

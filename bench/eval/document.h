@@ -34,6 +34,7 @@ enum task {
     TASK_F,
     TASK_G,
     TASK_I,
+    TASK_CHATS, /* of chats.h, not generated */
     TASK_COUNT
 };
 
@@ -74,11 +75,14 @@ struct document {
     struct document_probe probe[DOCUMENT_PROBES_MAX];
 };
 
+struct chats;
+
 struct document_options {
     const struct tokenizer *tokenizer;
     const struct prompt *prompt; /* NULL: the model has no chat template;
                                     questions are then asked in plain text */
-    struct corpus *corpus;
+    struct corpus *corpus;       /* may be NULL when all is of chats */
+    const struct chats *chats;   /* NULL: there are none */
     uint32_t n_tokens; /* of a prompt, at most; at least DOCUMENT_TOKENS_MIN */
     uint64_t seed;
 };

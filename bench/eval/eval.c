@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "bench/eval/chats.h"
 #include "bench/eval/suite.h"
 #include "config/flags.h"
 #include "gates/gate_find.h"
@@ -33,7 +34,7 @@ static const uint32_t KNOWN = POLICY_KEYS | POLICY_KEY_NORMS |
 enum split { SPLIT_TEST, SPLIT_DEV };
 
 struct eval_flags {
-    char *model, *gates, *json, *html, *against;
+    char *model, *gates, *json, *html, *against, *chats;
     struct config_list policy, budget, tasks, text;
     int64_t context, docs, mode, split, seed, threads, kv_type;
     int64_t sinks, recent, min_tokens_per_head;
@@ -134,6 +135,14 @@ static const struct option options[] = {
      .field = FIELD(text),
      .word = "FILE...",
      .help = "Texts of your own instead, UTF-8."},
+    {.name = "chats",
+     .type = OPT_STRING,
+     .field = FIELD(chats),
+     .word = "FILE",
+     .help =
+         "Your own conversations instead of tasks: a line of JSON for each, "
+         "an array of messages. Every answer is predicted from what was "
+         "said before, as far as that has 64 to --context tokens."},
     {.name = "seed",
      .type = OPT_INT,
      .field = FIELD(seed),
@@ -200,7 +209,8 @@ struct eval {
     struct tokenizer *tokenizer;
     struct prompt *prompt; /* NULL: the model has no template we know */
     struct model *model;
-    struct corpus *corpus;
+    struct corpus *corpus; /* or */
+    struct chats *chats;
     enum task task[TASK_COUNT];
     uint32_t n_tasks;
     struct choice choice[CHOICES_MAX];
@@ -214,10 +224,14 @@ struct eval {
 
 static enum err read_tasks(struct eval *e, struct errmsg *m)
 {
+    if (e->o.chats != NULL) {
+        e->task[e->n_tasks++] = TASK_CHATS;
+        return OK;
+    }
     for (size_t i = 0; i < e->o.tasks.n; i++) {
         const char *name = e->o.tasks.item[i];
         enum task task;
-        if (task_find(&task, name, strlen(name)) != OK) {
+        if (task_find(&task, name, strlen(name)) != OK || task == TASK_CHATS) {
             const char *names[TASK_COUNT];
             for (int t = 0; t < TASK_COUNT; t++)
                 names[t] = task_info((enum task)t)->name;
@@ -427,8 +441,35 @@ static enum err open_split(struct eval *e, struct errmsg *m)
     return rc == OK ? OK : err_set(m, rc, "%s", why.text);
 }
 
+/* As many of the answers as --docs says, the first ones. */
+static enum err open_chats(struct eval *e, struct errmsg *m)
+{
+    if (e->prompt == NULL)
+        return err_set(m, ERR_UNSUPPORTED,
+                       "--chats: the model has no chat template that we know");
+    enum err rc =
+        chats_load(&e->chats, e->prompt, e->o.chats, (uint32_t)e->o.context, m);
+    if (rc != OK)
+        return rc;
+    int64_t n = (int64_t)chats_count(e->chats);
+    if (n == 0)
+        return err_set(m, ERR_INVAL,
+                       "%s: no answer has %d to %u tokens before it; %zu have "
+                       "fewer or more",
+                       e->o.chats, CHATS_TOKENS_MIN, (uint32_t)e->o.context,
+                       chats_n_passed(e->chats));
+    e->o.docs = e->o.docs < n ? e->o.docs : n;
+    fprintf(stderr,
+            "chats: %lld answers; %zu have too few or too many tokens "
+            "before them\n",
+            (long long)n, chats_n_passed(e->chats));
+    return OK;
+}
+
 static enum err open_texts(struct eval *e, struct errmsg *m)
 {
+    if (e->o.chats != NULL)
+        return open_chats(e, m);
     return e->o.text.n > 0 ? corpus_load(&e->corpus, e->tokenizer,
                                          e->o.text.item, e->o.text.n, m)
                            : open_split(e, m);
@@ -436,13 +477,14 @@ static enum err open_texts(struct eval *e, struct errmsg *m)
 
 static enum err describe(struct eval *e, struct errmsg *m)
 {
-    int n =
-        snprintf(e->identity, sizeof(e->identity),
-                 "version=%d model=%s texts=%s kv=%s sinks=%u recent=%u "
-                 "min_head=%u",
-                 FIGURES_VERSION, e->sha256, corpus_hash(e->corpus),
-                 kv_type_name((enum kv_type)e->o.kv_type), (uint32_t)e->o.sinks,
-                 (uint32_t)e->o.recent, (uint32_t)e->o.min_tokens_per_head);
+    int n = snprintf(
+        e->identity, sizeof(e->identity),
+        "version=%d model=%s texts=%s kv=%s sinks=%u recent=%u "
+        "min_head=%u",
+        FIGURES_VERSION, e->sha256,
+        e->chats != NULL ? chats_hash(e->chats) : corpus_hash(e->corpus),
+        kv_type_name((enum kv_type)e->o.kv_type), (uint32_t)e->o.sinks,
+        (uint32_t)e->o.recent, (uint32_t)e->o.min_tokens_per_head);
     return n > 0 && (size_t)n < sizeof(e->identity)
                ? OK
                : err_set(m, ERR_INTERNAL, "the settings are too long");
@@ -452,43 +494,46 @@ static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
 {
     uint32_t n_tokens = (uint32_t)e->o.context, n_window = 0;
     uint32_t needs = choice_needs(e->choice, e->n_choices, &n_window);
-    struct suite s = {
-        .cells = {.task = e->task,
-                  .n_tasks = e->n_tasks,
-                  .choice = e->choice,
-                  .n_choices = e->n_choices,
-                  .n_docs = (uint32_t)e->o.docs,
-                  .against = e->o.against,
-                  .seed = (uint64_t)e->o.seed,
-                  .model = e->name,
-                  .gates = e->gates,
-                  .split = e->o.text.n > 0 ? "own" : splits[e->o.split],
-                  .context = n_tokens,
-                  .mode = (enum lab_mode)e->o.mode},
-        .lab = {.model = e->model,
-                .workers = e->workers,
-                .kv_type = (enum kv_type)e->o.kv_type,
-                .mode = (enum lab_mode)e->o.mode,
-                .n_tokens = n_tokens,
-                .needs = needs,
-                .n_window = n_window},
-        .document = {.tokenizer = e->tokenizer,
-                     .prompt = e->prompt,
-                     .corpus = e->corpus,
-                     .n_tokens = n_tokens,
-                     .seed = (uint64_t)e->o.seed},
-        .identity = e->identity,
-        .gates = e->gates_sha256,
-        .json = e->o.json,
-        .html = e->o.html,
-        .table = stdout,
-        .progress = stderr,
-        .stop = stop};
+    struct suite s = {.cells = {.task = e->task,
+                                .n_tasks = e->n_tasks,
+                                .choice = e->choice,
+                                .n_choices = e->n_choices,
+                                .n_docs = (uint32_t)e->o.docs,
+                                .against = e->o.against,
+                                .seed = (uint64_t)e->o.seed,
+                                .model = e->name,
+                                .gates = e->gates,
+                                .split = e->o.text.n > 0 || e->chats != NULL
+                                             ? "own"
+                                             : splits[e->o.split],
+                                .context = n_tokens,
+                                .mode = (enum lab_mode)e->o.mode},
+                      .lab = {.model = e->model,
+                              .workers = e->workers,
+                              .kv_type = (enum kv_type)e->o.kv_type,
+                              .mode = (enum lab_mode)e->o.mode,
+                              .n_tokens = n_tokens,
+                              .needs = needs,
+                              .n_window = n_window},
+                      .document = {.tokenizer = e->tokenizer,
+                                   .prompt = e->prompt,
+                                   .corpus = e->corpus,
+                                   .chats = e->chats,
+                                   .n_tokens = n_tokens,
+                                   .seed = (uint64_t)e->o.seed},
+                      .identity = e->identity,
+                      .gates = e->gates_sha256,
+                      .json = e->o.json,
+                      .html = e->o.html,
+                      .table = stdout,
+                      .progress = stderr,
+                      .stop = stop};
     return suite_run(&s, m);
 }
 
 static void close_all(struct eval *e)
 {
+    chats_free(e->chats);
     corpus_free(e->corpus);
     model_free(e->model);
     prompt_free(e->prompt);

@@ -101,7 +101,8 @@ def test_a_killed_run_goes_on(whole, ebb, small_model, text, tmp_path):
     (["--model", "m", "--tasks", "B9"], ["B9", "B"]),
     (["--model", "m", "--budget", "2"], ["--budget", "2"]),
     (["--model", "m", "--budget", "nan"], ["--budget", "nan"]),
-    (["--model", "m", "--against", "snapkv"], ["snapkv"]),
+    (["--model", "m", "--policy", "full", "--against", "snapkv"],
+     ["snapkv"]),
     (["--model", "m", "--context", "10"], ["--context", "320"])])
 def test_wrong_usage(ebb, args, words):
     r = subprocess.run([ebb, "eval", *args], capture_output=True, text=True,

@@ -56,7 +56,7 @@ static void the_same_seed_makes_the_same_document(void **state)
     (void)state;
     struct setup s = setup_new(1), again = setup_new(1), other = setup_new(2);
     int n_same = 0; /* one window of 28 may come up again */
-    for (int t = 0; t < TASK_COUNT; t++) {
+    for (int t = 0; t < TASK_CHATS; t++) {
         struct document a = make(&s, (enum task)t, 2);
         struct document b = make(&again, (enum task)t, 2);
         struct document c = make(&s, (enum task)t, 3);
@@ -81,7 +81,7 @@ static void prompts_have_the_length_asked_for(void **state)
 {
     (void)state;
     struct setup s = setup_new(1);
-    for (int t = 0; t < TASK_COUNT; t++)
+    for (int t = 0; t < TASK_CHATS; t++)
         for (uint32_t i = 0; i < 6; i++) {
             struct document d = make(&s, (enum task)t, i);
             bool is_text = t == TASK_A || t == TASK_A2 || t == TASK_F;
@@ -216,7 +216,7 @@ static void wrong_answers_are_to_the_same_question(void **state)
 {
     (void)state;
     struct setup s = setup_new(7);
-    for (int t = 0; t < TASK_COUNT; t++) {
+    for (int t = 0; t < TASK_CHATS; t++) {
         struct document d = make(&s, (enum task)t, 0);
         const struct document_probe *right = NULL;
         uint32_t n_questions = 0, n_wrong = 0;
