@@ -258,17 +258,6 @@ void layer_read_lambda(const struct layer_work *w, uint32_t n_tokens,
     memcpy(lambda, w->a->lambda, n * sizeof(float));
 }
 
-void layer_lambda(struct layer_work *w, uint32_t layer, const float *x,
-                  uint32_t n_tokens, const struct gate *gate, float *lambda)
-{
-    const struct frozen_shape *s = &w->f->shape;
-    pick_set(w, layer, 0);
-    norm_forward(w->k, w->a->n1, x,
-                 norm_of(s, w->f->layer[layer].attn_norm, n_tokens));
-    gate_forward(w, gate, layer, n_tokens);
-    layer_read_lambda(w, n_tokens, lambda);
-}
-
 /* d (gradient of the output) becomes the gradient of x2. */
 static void backward_ffn(struct layer_work *w, const struct frozen_layer *l,
                          size_t T, float *d)

@@ -48,11 +48,6 @@ void layer_forward(struct layer_work *w, uint32_t layer, const float *x,
 void layer_read_lambda(const struct layer_work *w, uint32_t n_tokens,
                        float *lambda);
 
-/* Only lambda[n_kv_heads][T] of the tokens whose block input is x: what the
- * unchanged model's tokens would be given. Gates of any kind. */
-void layer_lambda(struct layer_work *w, uint32_t layer, const float *x,
-                  uint32_t n_tokens, const struct gate *gate, float *lambda);
-
 struct layer_grad {
     const float *d_soft; /* [T] gradient of the soft number of living entries
                             at each step (loss.h) */

@@ -172,14 +172,9 @@ void gate_forward(struct layer_work *w, const struct gate *g, uint32_t layer,
     size_t H = g->shape.n_kv_heads;
     mat_xwt(w->mat, a->a1, a->n1, p + at->w1, (struct mat_size){T, m, D}, 0);
     act_forward(w, a->h1, a->a1, p + at->c1, T);
-    const float *hidden = a->h1;
-    if (g->shape.kind == GATE_RG10) {
-        mat_xwt(w->mat, a->a2, a->h1, p + at->w2, (struct mat_size){T, m, m},
-                0);
-        act_forward(w, a->h2, a->a2, p + at->c2, T);
-        hidden = a->h2;
-    }
-    mat_xwt(w->mat, a->z, hidden, p + at->w3, (struct mat_size){T, H, m}, 0);
+    mat_xwt(w->mat, a->a2, a->h1, p + at->w2, (struct mat_size){T, m, m}, 0);
+    act_forward(w, a->h2, a->a2, p + at->c2, T);
+    mat_xwt(w->mat, a->z, a->h2, p + at->w3, (struct mat_size){T, H, m}, 0);
     /* log sigmoid(z), stable on both sides. */
     for (size_t t = 0; t < T; t++)
         for (size_t h = 0; h < H; h++) {

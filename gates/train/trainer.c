@@ -158,18 +158,6 @@ void trainer_gradient(struct trainer *t, const int32_t *tokens,
     }
 }
 
-void trainer_lambda(struct trainer *t, const int32_t *tokens, uint32_t n_tokens,
-                    float *lambda)
-{
-    const struct frozen_shape *s = &t->f->shape;
-    embed(t, tokens, n_tokens);
-    for (uint32_t l = 0; l < s->n_layers; l++) {
-        layer_lambda(t->layer, l, t->inputs, n_tokens, t->g,
-                     lambda + (size_t)l * s->n_kv_heads * n_tokens);
-        layer_forward(t->layer, l, t->inputs, n_tokens, NULL, t->inputs);
-    }
-}
-
 void trainer_tie(const struct gate *g, float *grad)
 {
     const struct gate_parts *at = &g->parts;

@@ -42,11 +42,6 @@ size_t trainer_bytes(const struct trainer *t);
 void trainer_gradient(struct trainer *t, const int32_t *tokens,
                       uint32_t n_tokens, float *grad, struct loss_values *loss);
 
-/* lambda[n_layers][n_kv_heads][n_tokens] of a sequence that the unchanged
- * model reads. Gates of any kind. */
-void trainer_lambda(struct trainer *t, const int32_t *tokens, uint32_t n_tokens,
-                    float *lambda);
-
 /* The shared last projection: sums the gradients of W3 and c3 over the layers
  * and gives each layer the sum, so that equal copies stay equal. */
 void trainer_tie(const struct gate *g, float *grad);

@@ -4,6 +4,7 @@
  * gates_model.c  the model that gates belong to
  * gates_train.c  `ebb gates train`
  * gates_show.c   `ebb gates show`
+ * gates_beta.c   what gates say about a text
  */
 #ifndef SERVER_COMMAND_GATES_INTERNAL_H
 #define SERVER_COMMAND_GATES_INTERNAL_H
@@ -13,7 +14,7 @@
 #include "base/hash.h"
 #include "base/workers.h"
 #include "config/flags.h"
-#include "gates/gate.h"
+#include "gates/gate_find.h"
 #include "gates/train/frozen.h"
 #include "gates/train/mat.h"
 #include "runtime/engine/prompt.h"
@@ -50,9 +51,18 @@ void gates_model_close(struct gates_model *g); /* a zeroed one is allowed */
 /* What gates of this model must fit. */
 struct gate_shape gates_model_shape(const struct gates_model *g);
 
-/* ERR_CONFLICT when a file's base_fingerprint is there and another one. */
-MUST_CHECK enum err gates_check_base(const struct gates_model *g,
-                                     const char *fingerprint, struct errmsg *m);
+/* n windows of n_tokens each, one behind the other. */
+struct gates_windows {
+    const int32_t *tokens;
+    uint32_t n_tokens, n;
+};
+
+/* beta[n_layers][windows][n_kv_heads][n_tokens] that the gates give each token
+ * of each window, which the model reads from its start. The gates fit. */
+MUST_CHECK enum err gates_read_beta(const struct gates_model *g,
+                                    const struct gate *gate,
+                                    const struct gates_windows *w, float *beta,
+                                    struct errmsg *m);
 
 int gates_train(int argc, char *const *argv, const atomic_bool *stop);
 int gates_show(int argc, char *const *argv);

@@ -105,14 +105,3 @@ struct gate_shape gates_model_shape(const struct gates_model *g)
                                .n_embd = g->info.n_embd,
                                .n_kv_heads = g->info.n_kv_heads};
 }
-
-enum err gates_check_base(const struct gates_model *g, const char *fingerprint,
-                          struct errmsg *m)
-{
-    if (fingerprint == NULL || strcmp(fingerprint, g->fingerprint) == 0)
-        return OK;
-    return err_set(m, ERR_CONFLICT,
-                   "its gates were trained for another model: base_fingerprint "
-                   "is %.64s, this model's is %s",
-                   fingerprint, g->fingerprint);
-}

@@ -1,12 +1,9 @@
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "gates/gate_file.h"
-#include "gates/train/trainer.h"
 #include "server/command/gates_internal.h"
 
 enum { WINDOWS_MAX = 16, TEXT_MAX = 256 << 20 };
@@ -102,19 +99,11 @@ static enum err open_model(struct showing *s, struct errmsg *m)
     enum err rc = gates_model_open(&s->model, s->o.model, threads, m);
     if (rc != OK)
         return rc;
-    struct gate_shape have = s->gate->shape;
     struct gate_shape need = gates_model_shape(&s->model);
     struct errmsg why = {""};
-    if (have.n_layers != need.n_layers || have.n_embd != need.n_embd ||
-        have.n_kv_heads != need.n_kv_heads)
-        rc = err_set(&why, ERR_CONFLICT,
-                     "they are for %u layers, inputs of %u and %u KV heads; "
-                     "the model has %u, %u and %u",
-                     have.n_layers, have.n_embd, have.n_kv_heads, need.n_layers,
-                     need.n_embd, need.n_kv_heads);
-    else
-        rc = gates_check_base(
-            &s->model, safetensors_meta(s->file, "base_fingerprint"), &why);
+    rc = gate_check_fit(&s->gate->shape, &need, &why);
+    if (rc == OK)
+        rc = gate_check_base(s->file, s->model.fingerprint, &why);
     if (rc != OK)
         return err_set(m, rc, "%s does not fit %s: %s", s->o.file.item[0],
                        s->o.model, why.text);
@@ -188,28 +177,17 @@ static enum err run_windows(struct showing *s, const struct tokens *tokens,
                             struct errmsg *m)
 {
     const struct gate_shape *g = &s->gate->shape;
-    uint32_t n = (uint32_t)s->o.tokens;
-    size_t windows = tokens->n / n, list = (size_t)g->n_kv_heads * n;
-    windows = windows < WINDOWS_MAX ? windows : WINDOWS_MAX;
-    size_t per_layer = list * windows;
-    struct trainer_options o = {.max_tokens = n, .entries_per_head = 1.0};
-    struct trainer *t = NULL;
+    struct gates_windows w = {.tokens = tokens->id,
+                              .n_tokens = (uint32_t)s->o.tokens};
+    size_t n = tokens->n / w.n_tokens;
+    w.n = n < WINDOWS_MAX ? (uint32_t)n : WINDOWS_MAX;
+    size_t per_layer = (size_t)w.n * g->n_kv_heads * w.n_tokens;
     float *beta = calloc(per_layer * g->n_layers, sizeof(*beta));
-    float *lambda = calloc(list * g->n_layers, sizeof(*lambda));
-    enum err rc =
-        trainer_new(&t, s->model.frozen, s->gate, &o, s->model.mat, m);
-    if (beta == NULL || lambda == NULL)
-        rc = err_set(m, ERR_NOMEM, "no memory for %zu windows", windows);
-    for (size_t w = 0; w < windows && rc == OK; w++) {
-        trainer_lambda(t, tokens->id + w * n, n, lambda);
-        for (size_t l = 0; l < g->n_layers; l++)
-            for (size_t i = 0; i < list; i++)
-                beta[l * per_layer + w * list + i] = expf(lambda[l * list + i]);
-    }
+    if (beta == NULL)
+        return err_set(m, ERR_NOMEM, "no memory for %u windows", w.n);
+    enum err rc = gates_read_beta(&s->model, s->gate, &w, beta, m);
     if (rc == OK)
-        print_betas(s, beta, per_layer, windows * n);
-    trainer_free(t);
-    free(lambda);
+        print_betas(s, beta, per_layer, (size_t)w.n * w.n_tokens);
     free(beta);
     return rc;
 }
@@ -231,8 +209,6 @@ static enum err show(struct showing *s, struct errmsg *m)
         return rc;
     struct tokens tokens = {0};
     rc = read_tokens(s, &tokens, m);
-    if (rc == OK)
-        rc = gates_model_load(&s->model, m);
     if (rc == OK)
         rc = run_windows(s, &tokens, m);
     tokens_fini(&tokens);

@@ -407,8 +407,7 @@ static enum err load_init(struct training *t, struct errmsg *m)
     enum err rc = safetensors_open(&f, t->o.init, m);
     if (rc != OK)
         return rc;
-    rc = gates_check_base(&t->model, safetensors_meta(f, "base_fingerprint"),
-                          &why);
+    rc = gate_check_base(f, t->model.fingerprint, &why);
     if (rc == OK)
         rc = gate_read(&t->gate, f, &shape, &why);
     if (rc == OK && t->gate->shape.kind != GATE_RG10)

@@ -38,7 +38,7 @@ LAYERS = {
                        "runtime/gguf", "runtime/text", "runtime/model"],
     "server": ["base", "config", "runtime/engine"],
     # The commands besides the server: programs of their own in main's place.
-    "server/command": ["base", "config", "gates", "gates/train",
+    "server/command": ["base", "config", "cache", "gates", "gates/train",
                        "runtime/kernels", "runtime/gguf", "runtime/text",
                        "runtime/model", "runtime/engine"],
 }

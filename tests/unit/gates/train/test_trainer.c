@@ -5,6 +5,7 @@
 #include "gates/train/layer.h"
 #include "gates/train/mat.h"
 #include "gates/train/trainer.h"
+#include "tests/unit/gates/gate_check.h"
 
 enum { TOKENS = 23, WIDTH = 12 };
 
@@ -352,54 +353,35 @@ static void the_learning_rate_rises_and_falls(void **state)
     assert_true(schedule_lr(lr, 1, 0, 1) > 0.0f);
 }
 
-/* lambda of a gate that reads x through one number, computed by hand. */
-static void lambda_is_that_of_the_unchanged_model(void **state)
+/* The student's first layer, whose input is the embedding. */
+static void lambda_is_the_formula_of_the_gates(void **state)
 {
     (void)state;
+    enum { D = 32, H = 2 };
     struct setup x;
-    struct loss_values v;
+    struct layer_work *w = NULL;
+    struct layer_options o = {WIDTH, TOKENS, 0};
+    float in[TOKENS * D], out[TOKENS * D], lambda[H * TOKENS];
     setup_init(&x, &TINY_LLAMA, 2, 0);
-    size_t n = (size_t)TINY_LLAMA.n_layers * TINY_LLAMA.n_kv_heads * TOKENS;
-    float *lambda = calloc(n, sizeof(float));
-    assert_non_null(lambda);
-    trainer_lambda(x.t, x.tokens, TOKENS, lambda);
-    /* The first layer's: the gate's formula on the normed embedding. */
-    const struct gate_parts *p = &x.g->parts;
-    const float *g = gate_layer(x.g, 0);
+    assert_int_equal(layer_work_new(&w, x.f, x.mat, &o, NULL), OK);
+    for (uint32_t t = 0; t < TOKENS; t++)
+        memcpy(in + t * D, x.f->embd + (size_t)x.tokens[t] * D,
+               D * sizeof(float));
+    layer_forward(w, 0, in, TOKENS, x.g, out);
+    layer_read_lambda(w, TOKENS, lambda);
     for (uint32_t t = 0; t < TOKENS; t++) {
-        const float *e = x.f->embd + (size_t)x.tokens[t] * TINY_LLAMA.n_embd;
-        double in[32], h1[WIDTH], h2[WIDTH], sum = 0.0;
-        for (uint32_t i = 0; i < 32; i++)
-            sum += (double)e[i] * (double)e[i];
-        for (uint32_t i = 0; i < 32; i++)
-            in[i] = (double)e[i] / sqrt(sum / 32 + 1e-5) *
-                    (double)x.f->layer[0].attn_norm[i];
-        for (int i = 0; i < WIDTH; i++) {
-            double z = (double)g[p->c1 + (size_t)i];
-            for (int k = 0; k < 32; k++)
-                z += (double)g[p->w1 + (size_t)(i * 32 + k)] * in[k];
-            h1[i] = z / (1.0 + exp(-z));
-        }
-        for (int i = 0; i < WIDTH; i++) {
-            double z = (double)g[p->c2 + (size_t)i];
-            for (int k = 0; k < WIDTH; k++)
-                z += (double)g[p->w2 + (size_t)(i * WIDTH + k)] * h1[k];
-            h2[i] = z / (1.0 + exp(-z));
-        }
-        for (uint32_t h = 0; h < TINY_LLAMA.n_kv_heads; h++) {
-            double z = (double)g[p->c3 + h];
-            for (int k = 0; k < WIDTH; k++)
-                z += (double)g[p->w3 + h * WIDTH + (size_t)k] * h2[k];
-            double want = -log1p(exp(-z)), got = (double)lambda[h * TOKENS + t];
-            assert_true(fabs(got - want) < 1e-5 * fabs(want) + 1e-7);
-        }
+        double n[D], want[H], sum = 0.0;
+        for (uint32_t i = 0; i < D; i++)
+            sum += (double)in[t * D + i] * (double)in[t * D + i];
+        for (uint32_t i = 0; i < D; i++)
+            n[i] = (double)in[t * D + i] / sqrt(sum / D + 1e-5) *
+                   (double)x.f->layer[0].attn_norm[i];
+        gate_check_log_beta(x.g, 0, n, want);
+        for (uint32_t h = 0; h < H; h++)
+            assert_true(fabs((double)lambda[h * TOKENS + t] - want[h]) <
+                        1e-5 * fabs(want[h]) + 1e-7);
     }
-    /* It does not disturb a step that follows. */
-    double before = loss_of(&x);
-    trainer_lambda(x.t, x.tokens, TOKENS, lambda);
-    trainer_gradient(x.t, x.tokens, TOKENS, NULL, &v);
-    assert_true(before == v.kl + NTP_WEIGHT * v.ntp + v.cap);
-    free(lambda);
+    layer_work_free(w);
     setup_fini(&x);
 }
 
@@ -439,7 +421,7 @@ int main(void)
         cmocka_unit_test(the_last_projection_stays_tied),
         cmocka_unit_test(adamw_is_that_of_the_paper),
         cmocka_unit_test(the_learning_rate_rises_and_falls),
-        cmocka_unit_test(lambda_is_that_of_the_unchanged_model),
+        cmocka_unit_test(lambda_is_the_formula_of_the_gates),
         cmocka_unit_test(gates_that_forget_nothing_change_nothing),
         cmocka_unit_test(training_lowers_the_loss),
     };
