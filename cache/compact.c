@@ -8,6 +8,8 @@
 struct leavers {
     const uint16_t *gone; /* NULL: by position */
     uint32_t pos;
+    compact_moved_fn moved; /* NULL: nobody wants to know */
+    void *user;
 };
 
 /* Bits of the entries of unit u of a list that go. */
@@ -42,6 +44,8 @@ static uint32_t close_gaps(struct table *t, struct kv_list *l,
             assert(pool_refs(t->pool, l->unit[u]) == 1);
             entry_copy(t->pool, l->unit[u], slot, l->unit[src / KV_UNIT],
                        src % KV_UNIT);
+            if (who->moved)
+                who->moved(who->user, u * KV_UNIT + slot, src);
             l->in_order = false;
             src++;
         }
@@ -53,7 +57,14 @@ static uint32_t close_gaps(struct table *t, struct kv_list *l,
 
 uint32_t compact_move(struct table *t, uint32_t i_list, const uint16_t *gone)
 {
-    struct leavers who = {.gone = gone};
+    return compact_move_told(t, i_list, gone, NULL, NULL);
+}
+
+uint32_t compact_move_told(struct table *t, uint32_t i_list,
+                           const uint16_t *gone, compact_moved_fn moved,
+                           void *user)
+{
+    struct leavers who = {.gone = gone, .moved = moved, .user = user};
     return close_gaps(t, &t->list[i_list], &who);
 }
 

@@ -24,7 +24,15 @@
  * and leaves n_units to compact_release(). */
 uint32_t compact_move(struct table *t, uint32_t i_list, const uint16_t *gone);
 
-/* The same for the entries at positions >= pos. Units in which a gap closes
+/* The same, and says which entries change their place, so that what somebody
+ * keeps beside them can follow: moved(user, to, from), indices into the list,
+ * in ascending order of both. moved may be NULL. */
+typedef void (*compact_moved_fn)(void *user, uint32_t to, uint32_t from);
+uint32_t compact_move_told(struct table *t, uint32_t i_list,
+                           const uint16_t *gone, compact_moved_fn moved,
+                           void *user);
+
+/* compact_move() for the entries at positions >= pos. Units in which a gap closes
  * must be private (asserted). */
 uint32_t compact_move_from(struct table *t, uint32_t i_list, uint32_t pos);
 

@@ -195,6 +195,40 @@ static void random_gaps_close_as_on_a_plain_array(void **state)
         one_round(i % 3 == 0 ? KV_F16 : i % 3 == 1 ? KV_Q8_0 : KV_F32, &r);
 }
 
+static void follow(void *user, uint32_t to, uint32_t from)
+{
+    int32_t *pos = user;
+    assert_true(to < from);
+    pos[to] = pos[from];
+}
+
+/* Who keeps something beside the entries and moves it as told has it beside
+ * the same entries afterwards. */
+static void whoever_is_told_can_follow(void **state)
+{
+    (void)state;
+    struct rng r;
+    rng_seed(&r, 7);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct pool *p = new_pool(KV_F16);
+        uint32_t n = (uint32_t)rng_below(&r, TOKENS + 1);
+        struct table *t = new_table(p, n);
+        uint16_t mask[UNITS];
+        int32_t pos[TOKENS];
+        for (uint32_t u = 0; u < UNITS; u++)
+            mask[u] = (uint16_t)rng_next(&r);
+        for (uint32_t i = 0; i < n; i++)
+            pos[i] = (int32_t)i;
+        uint32_t went = compact_move_told(t, 1, mask, follow, pos);
+        assert_int_equal(t->list[1].len, n - went);
+        for (uint32_t i = 0; i < n - went; i++)
+            assert_int_equal(
+                pool_meta(p, t->list[1].unit[i / 16])->pos[i % 16], pos[i]);
+        table_free(t);
+        pool_free(p);
+    }
+}
+
 /* A shared prefix stays as it is for both users, and nothing is moved into
  * it. */
 static void shared_units_are_left_alone(void **state)
@@ -314,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_gaps_close_as_on_a_plain_array),
+        cmocka_unit_test(whoever_is_told_can_follow),
         cmocka_unit_test(shared_units_are_left_alone),
         cmocka_unit_test(a_shared_prefix_shrinks_for_all_its_users),
         cmocka_unit_test(a_list_whose_strays_left_is_in_order_again),
