@@ -12,7 +12,7 @@ enum { ALIGN = 16, DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS, POS_BITS = 32 };
  * and what it writes. */
 struct piece {
     int32_t *pos;
-    uint8_t *state, *changed;
+    uint8_t *state, *changed, *want;
     float *value, *key, *mass, *column, *new_value, *new_key, *ratio;
     uint16_t *band;
     void *fate_scratch;
@@ -54,6 +54,7 @@ static void lay_out(struct piece *p, const struct fate *f, uint32_t n,
     p->pos = carve(r, n * sizeof(*p->pos));
     p->state = carve(r, n);
     p->changed = carve(r, n);
+    p->want = carve(r, f->needs & FATE_MASS ? n : 0);
     p->ratio = carve(r, n * sizeof(float));
     p->mass = carve(r, f->needs & FATE_MASS ? n * sizeof(float) : 0);
     p->column = carve(r, f->needs & FATE_COLUMN ? n * sizeof(float) : 0);
@@ -145,8 +146,6 @@ static void gather(const struct pass *s, uint32_t from, uint32_t to)
         p->state[i] = (uint8_t)state_of(l, e);
         p->changed[i] = 0;
         p->ratio[i] = 1.0f;
-        if (needs & FATE_MASS)
-            p->mass[i] = l->mass[e];
         if (needs & FATE_COLUMN)
             p->column[i] = l->column[e];
         if (needs & FATE_BAND)
@@ -180,6 +179,24 @@ static void scatter(const struct pass *s, uint32_t from, uint32_t to)
     }
 }
 
+/* The masses of entries order[from..from + in->n), as far as they matter. */
+static void measure(const struct pass *s, const struct fate_list *in,
+                    uint32_t from)
+{
+    const struct apply_list *l = s->l;
+    const struct fate *f = s->how->fate;
+    const struct piece *p = &s->p;
+    memset(p->want, f->wants == NULL, in->n);
+    if (f->wants != NULL)
+        f->wants(in, p->want, p->fate_scratch);
+    for (uint32_t i = 0; i < in->n; i++) {
+        uint32_t e = s->order[from + i];
+        p->mass[i] = !p->want[i] ? 0.0f
+                     : l->mass   ? l->mass[e]
+                                 : l->mass_of(l->mass_user, e);
+    }
+}
+
 static void run_piece(const struct pass *s, uint32_t from, uint32_t to)
 {
     const struct fate *f = s->how->fate;
@@ -200,6 +217,8 @@ static void run_piece(const struct pass *s, uint32_t from, uint32_t to)
                               .key = p->new_key,
                               .ratio = p->ratio};
     gather(s, from, to);
+    if (f->needs & FATE_MASS)
+        measure(s, &in, from);
     f->run(&in, s->how->options, &out, p->fate_scratch);
     merge_counts_add(s->counts, &out.counts);
     scatter(s, from, to);

@@ -25,6 +25,9 @@
 #include "merge/fate.h"
 #include "runtime/kernels/ops.h"
 
+/* The mass of an entry of the list, on demand. */
+typedef float (*apply_mass_fn)(void *user, uint32_t entry);
+
 /* One list. Arrays by entry are in the order of the list. */
 struct apply_list {
     const struct kv_layout *layout;
@@ -35,8 +38,12 @@ struct apply_list {
     uint32_t n_seen;                   /* tokens so far */
     const uint16_t *leaves; /* [units] bit e: the entry in slot e leaves */
     const uint16_t *fixed;  /* [units] bit e: must not change; NULL: none */
-    /* By entry; what the fate does not need may be NULL. */
+    /* By entry; what the fate does not need may be NULL. Instead of masses
+     * there can be a function that measures them: it is asked for the entries
+     * that matter (a tenth, where a tenth leaves) and once for each. */
     const float *mass, *column;
+    apply_mass_fn mass_of;
+    void *mass_user;
     const uint16_t *band; /* [n][BAND_CELLS] */
 };
 

@@ -13,7 +13,10 @@
  * that nothing is known (an entry of an earlier turn): it is not routed. Nor
  * is attention below 2^-24, which a half cannot hold.
  *
- * Threads: any; constants only.
+ * Routing asks only which cell is the largest, and which the next, so whoever
+ * must keep rows for long can keep their order in a third of the room.
+ *
+ * Threads: any; nothing is kept.
  */
 #ifndef MERGE_BAND_H
 #define MERGE_BAND_H
@@ -25,6 +28,7 @@
 enum {
     BAND_CELLS = MERGE_BUCKET,
     BAND_BYTES = BAND_CELLS * 2, /* of one entry */
+    BAND_ORDER_BYTES = 20,       /* of its order: 32 numbers of 5 bits */
     BAND_INFINITE = 0x7c00       /* the first half that is no finite number */
 };
 
@@ -45,5 +49,11 @@ static inline uint16_t band_rank(uint16_t half)
 {
     return half < BAND_INFINITE ? half : 0;
 }
+
+/* The order of a row: the cells before `pos` that hold any attention, the most
+ * first, and of equals the later one. */
+void band_pack(const uint16_t *row, int32_t pos, uint8_t *order);
+/* A row that routes as the one did whose order it is. */
+void band_unpack(const uint8_t *order, uint16_t *row);
 
 #endif

@@ -75,6 +75,9 @@ struct fate {
     uint32_t needs; /* of enum fate_need */
     bool by_bucket; /* buckets do not see each other */
     bool new_keys;
+    /* Marks the entries whose mass run() will read; NULL: none or all. Reads
+     * neither masses nor values. `want` is [n] zeros; scratch as for run(). */
+    void (*wants)(const struct fate_list *l, uint8_t *want, void *scratch);
     /* Scratch of run() for lists of up to n entries. */
     size_t (*scratch_bytes)(uint32_t n, uint32_t head_dim);
     /* `scratch` is aligned as malloc aligns. */

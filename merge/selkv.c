@@ -21,6 +21,15 @@ static size_t scratch_bytes(uint32_t n, uint32_t head_dim)
     return n * (sizeof(uint32_t) + 2 * sizeof(float));
 }
 
+static void wants(const struct fate_list *l, uint8_t *want, void *scratch)
+{
+    uint32_t *host = scratch;
+    routing_of(l, host);
+    for (uint32_t j = 0; j < l->n; j++)
+        if (host[j] != ROUTING_NONE)
+            want[j] = want[host[j]] = 1;
+}
+
 static void weigh(struct pass *p, struct merge_counts *c)
 {
     const struct fate_list *l = p->l;
@@ -92,5 +101,6 @@ static void run(const struct fate_list *l, const struct merge_options *o,
 const struct fate fate_selkv = {.name = "selkv",
                                 .needs = FATE_VALUES | FATE_MASS | FATE_BAND,
                                 .by_bucket = true,
+                                .wants = wants,
                                 .scratch_bytes = scratch_bytes,
                                 .run = run};

@@ -232,6 +232,56 @@ static void units_hold_what_the_fate_says(void **state)
     assert_true(hosts > 1000);
 }
 
+struct asked {
+    const struct world *w;
+    uint32_t times[N_MAX], n;
+};
+
+static float mass_of(void *user, uint32_t e)
+{
+    struct asked *a = user;
+    a->times[e]++;
+    a->n++;
+    return a->w->mass[e];
+}
+
+/* Measured on demand, nobody is asked who has no part in a merge, and nobody
+ * twice; what comes out is the same. */
+static void masses_can_be_measured_on_demand(void **state)
+{
+    (void)state;
+    static struct world w, v;
+    struct rng r;
+    const struct merge_options o = merge_options_default();
+    uint32_t n_asked = 0, n_entries = 0;
+    rng_seed(&r, 4);
+    for (int round = 0; round < 60; round++) {
+        draw(&w, &r, KV_F16);
+        for (uint32_t u = 0; u < UNITS; u++) /* fewer leave */
+            w.leaves[u] &= (uint16_t)(rng_next(&r) & rng_next(&r));
+        memcpy(&v, &w, sizeof(w));
+        for (uint32_t u = 0; u < UNITS; u++)
+            v.unit[u] = v.data[u];
+        struct asked a = {.w = &w};
+        v.l.unit = v.unit;
+        v.l.mass = NULL;
+        v.l.mass_of = mass_of;
+        v.l.mass_user = &a;
+        struct merge_counts c = apply(&w, "selkv", &o);
+        struct merge_counts d = apply(&v, "selkv", &o);
+        assert_int_equal(c.routed, d.routed);
+        assert_int_equal(c.merged, d.merged);
+        assert_true(c.gate_sum == d.gate_sum);
+        assert_memory_equal(w.data, v.data, sizeof(w.data));
+        for (uint32_t e = 0; e < w.l.n; e++)
+            assert_true(a.times[e] <= 1);
+        assert_true(a.n <= 2 * c.routed);
+        n_asked += a.n;
+        n_entries += w.l.n;
+    }
+    assert_true(n_asked > 100 && n_asked < n_entries / 2);
+}
+
 static void nothing_leaving_changes_no_byte(void **state)
 {
     (void)state;
@@ -398,6 +448,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_hold_what_the_fate_says),
+        cmocka_unit_test(masses_can_be_measured_on_demand),
         cmocka_unit_test(nothing_leaving_changes_no_byte),
         cmocka_unit_test(equal_entries_merge_without_a_trace),
         cmocka_unit_test(a_second_merge_takes_up_where_the_first_ended),

@@ -76,6 +76,38 @@ static void hosts_are_those_of_the_definition(void **state)
     assert_true(n_routed > 1000);
 }
 
+/* Whatever stays, a row and its order send every entry to the same host. */
+static void the_order_of_a_row_routes_as_the_row(void **state)
+{
+    (void)state;
+    static struct world w;
+    static uint16_t again[N_MAX][BAND_CELLS];
+    struct rng r;
+    uint32_t host[N_MAX], same[N_MAX];
+    uint8_t order[BAND_ORDER_BYTES + 1];
+    rng_seed(&r, 2);
+    for (int round = 0; round < 300; round++) {
+        draw(&w, &r);
+        for (uint32_t i = 0; i < w.l.n; i++) {
+            for (uint32_t c = 0; c < BAND_CELLS && round % 2; c++)
+                w.band[i][c] = (uint16_t)rng_next(&r); /* any bits */
+            order[BAND_ORDER_BYTES] = 0x5a;
+            band_pack(w.band[i], w.pos[i], order);
+            assert_int_equal(order[BAND_ORDER_BYTES], 0x5a);
+            band_unpack(order, again[i]);
+        }
+        for (int k = 0; k < 4; k++) {
+            for (uint32_t i = 0; i < w.l.n; i++)
+                w.state[i] = (uint8_t)rng_below(&r, 3);
+            w.l.band = w.band[0];
+            routing_of(&w.l, host);
+            w.l.band = again[0];
+            routing_of(&w.l, same);
+            assert_memory_equal(host, same, w.l.n * sizeof(*host));
+        }
+    }
+}
+
 static void attention_that_is_none_routes_nowhere(void **state)
 {
     (void)state;
@@ -113,6 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts_are_those_of_the_definition),
+        cmocka_unit_test(the_order_of_a_row_routes_as_the_row),
         cmocka_unit_test(attention_that_is_none_routes_nowhere),
         cmocka_unit_test(positions_fall_into_buckets_of_thirty_two),
     };
