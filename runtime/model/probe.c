@@ -19,7 +19,7 @@ static uint32_t round_up(uint32_t n, uint32_t to)
 
 /* Elements of each array. */
 struct sizes {
-    size_t query, column, band, moment, logit;
+    size_t query, norm, column, band, moment, logit;
 };
 
 static struct sizes sizes_of(const struct model *m,
@@ -30,7 +30,8 @@ static struct sizes sizes_of(const struct model *m,
     size_t heads = (size_t)c->n_layers * c->n_heads, n = o->max_tokens;
     /* The band looks at a bucket and the units it lies in. */
     size_t row = o->parts & PROBE_COLUMNS ? n : 2 * PROBE_BUCKET;
-    struct sizes s = {.query = heads * o->n_window * d};
+    struct sizes s = {.query = heads * o->n_window * d,
+                      .norm = heads * o->n_window * 2};
     if (o->parts & PROBE_COLUMNS)
         s.column = lists * n;
     if (o->parts & PROBE_BAND)
@@ -46,7 +47,7 @@ static struct sizes sizes_of(const struct model *m,
 uint64_t probe_bytes(const struct model *m, const struct probe_options *o)
 {
     struct sizes s = sizes_of(m, o);
-    return sizeof(struct probe) + s.query * sizeof(float) +
+    return sizeof(struct probe) + (s.query + s.norm) * sizeof(float) +
            s.column * sizeof(float) + s.band * sizeof(uint16_t) +
            s.moment * sizeof(double) + s.logit * sizeof(float);
 }
@@ -63,6 +64,7 @@ enum err probe_new(struct probe **out, const struct model *m,
     p->o = *o;
     /* One more than needed, so that an absent part is no special case. */
     p->query = calloc(s.query + 1, sizeof(*p->query));
+    p->norm = calloc(s.norm, sizeof(*p->norm));
     p->column = calloc(s.column + 1, sizeof(*p->column));
     p->band = calloc(s.band + 1, sizeof(*p->band));
     p->moment = calloc(s.moment + 1, sizeof(*p->moment));
@@ -70,7 +72,8 @@ enum err probe_new(struct probe **out, const struct model *m,
     p->logit_floats = (int64_t)(s.logit / m->cfg.n_kv_heads);
     p->logit_stride =
         p->logit_floats / (OPS_QUERY_MAX * (int64_t)group_of(&m->cfg) + 1);
-    if (!p->query || !p->column || !p->band || !p->moment || !p->logit) {
+    if (!p->query || !p->norm || !p->column || !p->band || !p->moment ||
+        !p->logit) {
         probe_free(p);
         return err_set(e, ERR_NOMEM, "no memory for a probe of %llu bytes",
                        (unsigned long long)probe_bytes(m, o));
@@ -84,6 +87,7 @@ void probe_free(struct probe *p)
     if (!p)
         return;
     free(p->query);
+    free(p->norm);
     free(p->column);
     free(p->band);
     free(p->moment);
@@ -110,6 +114,7 @@ void probe_copy(struct probe *to, const struct probe *from)
     to->n_rows = from->n_rows;
     to->n_counted = from->n_counted;
     memcpy(to->query, from->query, s.query * sizeof(*to->query));
+    memcpy(to->norm, from->norm, s.norm * sizeof(*to->norm));
     memcpy(to->column, from->column, s.column * sizeof(*to->column));
     memcpy(to->band, from->band, s.band * sizeof(*to->band));
     memcpy(to->moment, from->moment, s.moment * sizeof(*to->moment));
@@ -272,6 +277,41 @@ void probe_attention(const struct probe *p, const struct table *t,
     read_list(t, l, &s);
     for (uint32_t r = 0; r < out->n; r += OPS_QUERY_MAX)
         attention_tile(p, t, i_list, out, r, &s);
+}
+
+enum { LANES = 8 };
+
+static float dot(const float *a, const float *b, uint32_t n)
+{
+    float s[LANES] = {0};
+    for (uint32_t i = 0; i < n; i += LANES)
+        for (uint32_t k = 0; k < LANES; k++)
+            s[k] += a[i + k] * b[i + k];
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+float probe_mass(const struct probe *p, const struct table *t, uint32_t i_list,
+                 uint32_t entry)
+{
+    const struct config *c = &p->model->cfg;
+    const struct kv_list *l = &t->list[i_list];
+    const struct kv_layout *y = pool_layout(t->pool);
+    uint32_t slot = entry % KV_UNIT, d = c->head_dim, G = group_of(c);
+    uint32_t layer = i_list / c->n_kv_heads, head = i_list % c->n_kv_heads;
+    const uint8_t *unit = pool_data(t->pool, l->unit[entry / KV_UNIT]);
+    int64_t pos = pool_meta(t->pool, l->unit[entry / KV_UNIT])->pos[slot];
+    float key[OPS_HEAD_DIM_MAX], bias, sum = 0.0f;
+    p->model->ops->kv_load(y, unit, slot, key, NULL);
+    memcpy(&bias, unit + y->bias + slot * sizeof(bias), sizeof(bias));
+    for (uint32_t at = p->n_seen - p->n_rows; at < p->n_seen; at++) {
+        const float *q = probe_query_row(p, layer, at) + (size_t)head * G * d;
+        const float *norm = probe_norm_row(p, layer, at) + (size_t)head * G * 2;
+        for (uint32_t g = 0; g < G && at >= pos; g++, q += d, norm += 2) {
+            float x = dot(q, key, d) * p->model->attn_scale + bias;
+            sum += norm[1] > 0 ? expf(x - norm[0]) / norm[1] : 0;
+        }
+    }
+    return sum;
 }
 
 /* ------------------------------------------------ what queries will be like */

@@ -44,7 +44,10 @@ enum { PROBE_BUCKET = 32 }; /* positions, and cells of a row of the band */
 struct probe_options {
     uint32_t n_window;   /* at least 1 */
     uint32_t parts;      /* of enum probe_part */
-    uint32_t max_tokens; /* positions are below; not read without parts */
+    /* Positions are below; not read without parts. With PROBE_BAND alone they
+     * may pass it, by runs of no more rows than that: what is kept then are
+     * the last so many (probe_band). */
+    uint32_t max_tokens;
     /* First positions that PROBE_FUTURE leaves out: their queries are like no
      * others. */
     uint32_t n_skip;
@@ -90,9 +93,17 @@ void probe_attention(const struct probe *p, const struct table *t,
  * and group. Only with PROBE_COLUMNS. */
 const float *probe_columns(const struct probe *p, uint32_t i_list);
 
-/* By position, [max_tokens][PROBE_BUCKET]: cell c of a row is the attention of
- * the query at that position to the position c of its bucket, summed over the
- * group; 0 where it is not known or not seen. Only with PROBE_BAND. */
+/* What the last queries looked at one entry of a list, summed over rows and
+ * group, each as a part of all that it saw when it was computed. For whoever
+ * asks for few entries: it reads nothing but that one, and needs no scratch.
+ * The key and bias are those that are stored now. */
+float probe_mass(const struct probe *p, const struct table *t, uint32_t i_list,
+                 uint32_t entry);
+
+/* [max_tokens][PROBE_BUCKET], position p in row p % max_tokens: cell c of a row
+ * is the attention of the query at that position to the position c of its
+ * bucket, summed over the group; 0 where it is not known or not seen. Only
+ * with PROBE_BAND. */
 const uint16_t *probe_band(const struct probe *p, uint32_t i_list);
 
 /* What queries to come are expected to be, had they the distribution of those

@@ -22,6 +22,9 @@ struct probe {
     /* [n_layers][n_window][n_heads * d]: the query at position p in row
      * p % n_window. */
     float *query;
+    /* [n_layers][n_window][n_heads][2]: what their attention divided by, as
+     * ops->attend() says it. */
+    float *norm;
     float *column;  /* [n_lists][max_tokens] */
     uint16_t *band; /* [n_lists][max_tokens][PROBE_BUCKET] */
     double *moment; /* [n_layers * n_heads][d + d * d] */
@@ -46,6 +49,13 @@ static inline float *probe_query_row(const struct probe *p, uint32_t layer,
     const struct config *c = &p->model->cfg;
     size_t W = p->o.n_window, Q = (size_t)c->n_heads * c->head_dim;
     return p->query + (layer * W + pos % W) * Q;
+}
+
+static inline float *probe_norm_row(const struct probe *p, uint32_t layer,
+                                    uint32_t pos)
+{
+    size_t W = p->o.n_window, n = 2 * (size_t)p->model->cfg.n_heads;
+    return p->norm + (layer * W + pos % W) * n;
 }
 
 #endif

@@ -35,7 +35,10 @@ void model_probes_begin(const struct model_batch *batch)
         if (!p)
             continue;
         uint32_t pos = (uint32_t)first_pos(run);
-        assert(p->o.parts == 0 || pos + run->n_rows <= p->o.max_tokens);
+        assert((p->o.parts & PROBE_COLUMNS) == 0 ||
+               pos + run->n_rows <= p->o.max_tokens);
+        assert((p->o.parts & PROBE_BAND) == 0 ||
+               run->n_rows <= p->o.max_tokens);
         if (pos != p->n_seen)
             p->n_rows = 0;
         p->n_seen = pos; /* until the end of the step */
@@ -76,10 +79,15 @@ static void keep_queries(const struct watch *w)
 {
     const struct config *c = &w->step->m->cfg;
     uint32_t n = w->run->n_rows, W = w->probe->o.n_window;
-    for (uint32_t i = n > W ? n - W : 0; i < n; i++)
-        memcpy(
-            probe_query_row(w->probe, w->step->i_layer, (uint32_t)w->pos0 + i),
-            query_of(w, i), (size_t)c->n_heads * c->head_dim * sizeof(float));
+    size_t n_norm = 2 * (size_t)c->n_heads;
+    for (uint32_t i = n > W ? n - W : 0; i < n; i++) {
+        uint32_t pos = (uint32_t)w->pos0 + i;
+        memcpy(probe_query_row(w->probe, w->step->i_layer, pos), query_of(w, i),
+               (size_t)c->n_heads * c->head_dim * sizeof(float));
+        memcpy(probe_norm_row(w->probe, w->step->i_layer, pos),
+               w->step->m->s.norm + (w->row0 + i) * n_norm,
+               n_norm * sizeof(float));
+    }
 }
 
 /* The arguments for rows [i, i + n) of the run against the first n_visible
@@ -192,9 +200,9 @@ static void add_bucket(const struct watch *w, const struct kv_list *l,
     m->ops->attend_logits(&a, logit, p->logit_stride, scratch);
     for (uint32_t r = 0; r < b->n; r++) {
         uint32_t cell = (uint32_t)(w->pos0 - b->start) + b->i + r;
-        uint16_t *row = p->band + ((size_t)list * p->o.max_tokens +
-                                   (uint32_t)b->start + cell) *
-                                      PROBE_BUCKET;
+        size_t in_ring = ((uint32_t)b->start + cell) % p->o.max_tokens;
+        uint16_t *row =
+            p->band + ((size_t)list * p->o.max_tokens + in_ring) * PROBE_BUCKET;
         const float *norm = m->s.norm +
                             (w->row0 + b->i + r) * 2 * (size_t)m->cfg.n_heads +
                             2 * head * (uint32_t)a.group;
