@@ -32,8 +32,8 @@ uint32_t compact_move_told(struct table *t, uint32_t i_list,
                            const uint16_t *gone, compact_moved_fn moved,
                            void *user);
 
-/* compact_move() for the entries at positions >= pos. Units in which a gap closes
- * must be private (asserted). */
+/* compact_move() for the entries at positions >= pos. Units in which a gap
+ * closes must be private (asserted). */
 uint32_t compact_move_from(struct table *t, uint32_t i_list, uint32_t pos);
 
 /* Returns the units past the length of a list to the pool, and how many. */

@@ -47,6 +47,8 @@ struct config {
     int64_t protect_sinks;       /* tokens */
     int64_t protect_recent;      /* tokens */
     double idle_decay;
+    double merge_alpha, merge_min_mass;
+    double merge_max_ratio; /* 0: no bound */
     bool unbounded_context;
     bool deterministic;
     uint64_t max_body;              /* bytes */

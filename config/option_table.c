@@ -176,8 +176,39 @@ static const struct option table[] = {
         .help = "What happens to a prompt that is larger than its share of "
                 "the memory. The ranking says what leaves between two chunks "
                 "of it: retention (the gates), or the name of the policy. "
-                "The fate is drop. none: a prompt is never cut, but waits "
-                "for room.",
+                "The fate is drop, or merge: the value of what leaves lives "
+                "on in an entry nearby that stays. none: a prompt is never "
+                "cut, but waits for room.",
+    },
+    {
+        .name = "merge_alpha",
+        .type = OPT_REAL,
+        .field = FIELD(merge_alpha),
+        .dflt = "0.5",
+        .max = 1,
+        .word = "X",
+        .help = "How much of the attention of merged entries their host "
+                "gets, by logarithm: 0 none, 1 all of it.",
+    },
+    {
+        .name = "merge_min_mass",
+        .type = OPT_REAL,
+        .field = FIELD(merge_min_mass),
+        .dflt = "1",
+        .max = 1000000,
+        .word = "X",
+        .help = "An entry is merged only into one that the end of the prompt "
+                "looks at at least so many times as much. 0: into any.",
+    },
+    {
+        .name = "merge_max_ratio",
+        .type = OPT_REAL,
+        .field = FIELD(merge_max_ratio),
+        .dflt = "4",
+        .max = 1000000,
+        .word = "X",
+        .help = "Merging makes an entry count as at most so many of its "
+                "kind. 0: no bound.",
     },
     {
         .name = "session_tokens",

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -278,6 +279,15 @@ static struct forget_options forget_options(const struct parts *p)
     };
 }
 
+static struct merge_options merge_options(const struct config *c)
+{
+    struct merge_options o = merge_options_default();
+    o.alpha = (float)c->merge_alpha;
+    o.min_mass = (float)c->merge_min_mass;
+    o.max_ratio = c->merge_max_ratio > 0 ? (float)c->merge_max_ratio : INFINITY;
+    return o;
+}
+
 static enum err start_engine(struct parts *p, struct errmsg *m)
 {
     const struct config *c = &p->config;
@@ -294,6 +304,7 @@ static enum err start_engine(struct parts *p, struct errmsg *m)
         .step_target_us = STEP_TARGET_US,
         .deterministic = c->deterministic,
         .forget = forget_options(p),
+        .merge = merge_options(c),
     };
     return engine_new(&p->engine, &o, m);
 }

@@ -204,13 +204,11 @@ static enum err put_evicted(struct metrics_text *t,
         [ENGINE_CAP] = "cap",
         [ENGINE_ADMISSION] = "admission",
     };
-    const struct plain merged = {
-        "ebb_kv_merged_entries",
-        METRICS_COUNTER,
-        "tenant",
-        "default",
-        st->merged,
-        "Evicted entries whose value lives on in another entry.",
+    const struct plain merged[] = {
+        {"ebb_kv_merged_entries", METRICS_COUNTER, "tenant", "default",
+         st->merged, "Evicted entries whose value lives on in another entry."},
+        {"ebb_kv_routed_entries", METRICS_COUNTER, NULL, NULL, st->routed,
+         "Evicted entries that found one which might take them in."},
     };
     PUT(metrics_text_family(t, "ebb_kv_evicted_entries", METRICS_COUNTER,
                             "Entries that were evicted, by cause."));
@@ -221,7 +219,12 @@ static enum err put_evicted(struct metrics_text *t,
                 {"tenant", "default"}, {"cause", causes[i]}, {NULL, NULL}}));
         PUT(metrics_text_uint(t, st->evicted[i]));
     }
-    PUT(put_plain(t, &merged, 1));
+    PUT(put_plain(t, merged, 2));
+    PUT(metrics_text_family(t, "ebb_kv_merge_log_ratio_max", METRICS_GAUGE,
+                            "Largest log R of a merge: how much more attention "
+                            "an entry deserved for what it took in."));
+    PUT(buf_puts(t->out, "ebb_kv_merge_log_ratio_max"));
+    PUT(metrics_text_real(t, st->merge_log_ratio));
     PUT(metrics_text_family(t, "ebb_kv_eviction_score_threshold", METRICS_GAUGE,
                             "Effective score below which entries left at the "
                             "last pass; 0 before the first."));

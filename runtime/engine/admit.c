@@ -227,6 +227,7 @@ void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
             stats_observe(&e->stats.retained_share,
                           (double)g->now.retained_entries /
                               (double)g->now.full_entries);
+        watch_end(e->watches, g->session);
         session_rest(&e->sessions, g->session);
         g->session = NULL;
     }

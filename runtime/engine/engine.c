@@ -129,6 +129,7 @@ static void *run(void *user)
 static void free_memory(struct engine *e)
 {
     evict_free(e->evict);
+    watches_free(e->watches);
     if (e->sessions.pool)
         sessions_fini(&e->sessions);
     pool_free(e->pool);
@@ -176,13 +177,27 @@ static enum err new_evict(struct engine *e)
     /* A session's guarantee has a unit a list to go on with; a chunk of a
      * prompt takes one more. */
     e->sessions.chunk_units = (ENGINE_CHUNK / KV_UNIT - 1) * e->n_lists;
+    const struct watches_setup watching = {
+        .lm = &e->lm,
+        .sessions = &e->sessions,
+        .options = &e->o.merge,
+        .max_rows = e->o.max_step_rows,
+        .max_prompts = ENGINE_WATCHES < e->o.max_running ? ENGINE_WATCHES
+                                                         : e->o.max_running,
+        .n_threads = e->o.workers ? workers_count(e->o.workers) : 1,
+    };
+    enum err rc = watches_new(&e->watches, &watching);
+    if (rc != OK)
+        return rc;
+    e->memory_bytes += watches_bytes(e->watches);
     const struct evict_setup setup = {
         .sessions = &e->sessions,
         .workers = e->o.workers,
+        .watches = e->watches,
         .options = &e->o.forget,
         .max_sessions = e->max_sessions,
     };
-    enum err rc = evict_new(&e->evict, &setup);
+    rc = evict_new(&e->evict, &setup);
     if (rc == OK)
         e->memory_bytes += evict_bytes(e->evict);
     return rc;

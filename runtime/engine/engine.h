@@ -30,6 +30,7 @@
 #include "base/err.h"
 #include "base/kv_layout.h"
 #include "base/workers.h"
+#include "merge/merge.h"
 #include "runtime/engine/forget.h"
 #include "runtime/model/model.h"
 #include "runtime/text/tokenizer.h"
@@ -55,6 +56,7 @@ struct engine_options {
     uint32_t step_target_us; /* a step with decodes in it aims to end by then */
     bool deterministic;      /* chunk sizes from constants, never a clock */
     struct forget_options forget;
+    struct merge_options merge; /* how admission merges, where it does */
 };
 
 struct gen_bias {
@@ -223,7 +225,9 @@ struct engine_stats {
     uint64_t sessions_live, sessions_at_rest;
     uint64_t evicted[ENGINE_N_CAUSES]; /* entries */
     uint64_t merged;                   /* of these, live on in another */
-    double evicted_below; /* effective score that decided the last pass */
+    uint64_t routed;        /* of these, found one that might take them in */
+    double merge_log_ratio; /* largest log R of a merge (merge/merge.h) */
+    double evicted_below;   /* effective score that decided the last pass */
     struct engine_histogram first_token_seconds, inter_token_seconds,
         request_seconds, queue_seconds, step_seconds, evict_seconds,
         merge_seconds, retained_share; /* of sessions at request end */

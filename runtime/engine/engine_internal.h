@@ -30,6 +30,7 @@
 #include "runtime/engine/sample.h"
 #include "runtime/engine/schedule.h"
 #include "runtime/engine/session.h"
+#include "runtime/engine/watch.h"
 
 enum {
     /* The shortest request that must fit: prompt and answer together. */
@@ -47,7 +48,10 @@ enum {
     /* Entries that a pass looks at in one step, where it may take several: on
      * one core a few milliseconds. */
     ENGINE_SLICE = 1 << 20,
-    ENGINE_TAKE_COST = 16 /* of an entry taken out, in entries looked at */
+    ENGINE_TAKE_COST = 16, /* of an entry taken out, in entries looked at */
+    /* Prompts that are watched at a time, for merging. Those beyond are
+     * admitted without. */
+    ENGINE_WATCHES = 4
 };
 
 /* Submitted requests by what was thought of them at the door. */
@@ -87,6 +91,7 @@ struct engine {
     uint32_t max_sessions;
     struct evict *evict;
     uint64_t slice; /* ENGINE_SLICE; less in tests */
+    struct watches *watches;
     struct queue queue;
     struct schedule schedule;
     struct gen **running; /* [max_running], in order of admission */
@@ -159,6 +164,8 @@ bool engine_forget_some(struct engine *e, uint64_t need);
 /* Works on a pass in slices before the room is needed, where a whole one
  * would be felt. */
 void engine_gain_ahead(struct engine *e, uint64_t need);
+/* Puts what a pass did into the statistics; returns the entries that left. */
+uint64_t engine_count(struct engine *e, const struct evict_result *r);
 /* Cuts the n sessions of e->limit. */
 void engine_cut(struct engine *e, uint32_t n);
 /* Entries that g's session may hold by its own cap; UINT64_MAX: any. */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cache/compact.h"
+#include "base/clock.h"
 #include "cache/score.h"
 #include "runtime/engine/evict_internal.h"
 
@@ -268,6 +268,30 @@ static double highest(const struct evict *e, const struct job *j)
     return most;
 }
 
+static bool may_merge(const struct session *s, enum engine_cause cause)
+{
+    return cause == ENGINE_ADMISSION && s->watch &&
+           s->rules.admission.fate == FORGET_MERGE;
+}
+
+static bool merges(const struct evict *e, const struct job *j)
+{
+    return may_merge(e->of[j->i], e->cause[j->i]);
+}
+
+static void merge_jobs(void *ctx, int task, int thread)
+{
+    struct evict *e = ctx;
+    uint32_t i = e->next_job + (uint32_t)task * JOBS_A_TASK;
+    uint32_t end = i + JOBS_A_TASK;
+    for (; i < end && i < e->end_job; i++) {
+        struct job *j = &e->job[i];
+        if (merges(e, j))
+            watch_merge(e->o.watches, e->of[j->i], j->i_list,
+                        select_gone(e->select), thread, &j->merged);
+    }
+}
+
 static void run_jobs(void *ctx, int task, int thread)
 {
     struct evict *e = ctx;
@@ -279,8 +303,7 @@ static void run_jobs(void *ctx, int task, int thread)
         if (e->cause[j->i] == ENGINE_PRESSURE &&
             e->of[j->i]->rules.policy == FORGET_DBTRIMKV)
             j->below = highest(e, j);
-        j->gone =
-            compact_move(e->of[j->i]->table, j->i_list, select_gone(e->select));
+        j->gone = watch_compact(e->of[j->i], j->i_list, select_gone(e->select));
     }
 }
 
@@ -306,6 +329,44 @@ static void note_freed(struct evict *e, const struct kv_list *l)
         select_unit_freed(e->select, l->unit[u]);
 }
 
+/* The jobs of this portion. */
+static void on_all_threads(struct evict *e, workers_fn fn)
+{
+    uint32_t n_jobs = e->end_job - e->next_job;
+    uint32_t n_tasks = (n_jobs + JOBS_A_TASK - 1) / JOBS_A_TASK;
+    if (e->o.workers && n_tasks > 1)
+        workers_run(e->o.workers, (int)n_tasks, fn, e);
+    else
+        for (uint32_t i = 0; i < n_tasks; i++)
+            fn(e, (int)i, 0);
+}
+
+/* Merges what leaves by admission, while it is still there. Without memory for
+ * it everything is dropped. */
+static void merge_leavers(struct evict *e, struct evict_result *r)
+{
+    uint32_t longest = 0;
+    for (uint32_t i = e->next_job; i < e->end_job; i++) {
+        const struct job *j = &e->job[i];
+        uint32_t len = e->of[j->i]->table->list[j->i_list].len;
+        if (merges(e, j) && len > longest)
+            longest = len;
+    }
+    if (longest == 0 || !watches_make_scratch(e->o.watches, longest))
+        return;
+    int64_t start = clock_us();
+    on_all_threads(e, merge_jobs);
+    r->merge_us = clock_us() - start + 1;
+}
+
+static void count_merges(struct session *s, const struct merge_counts *c)
+{
+    if (c->merged == 0)
+        return;
+    s->n_merged += c->merged;
+    s->merged_below = s->n_stored;
+}
+
 /* Takes out up to `most` entries of what was chosen, at least those of a list.
  * Moving the bytes is most of the work and is done by all threads; units
  * return to the pool by this one, in a fixed order. */
@@ -317,15 +378,12 @@ static void apply_some(struct evict *e, uint64_t most, struct evict_result *r)
         if (n > most && e->end_job > e->next_job)
             break;
     }
-    uint32_t n_jobs = e->end_job - e->next_job;
-    uint32_t n_tasks = (n_jobs + JOBS_A_TASK - 1) / JOBS_A_TASK;
-    if (e->o.workers && n_tasks > 1)
-        workers_run(e->o.workers, (int)n_tasks, run_jobs, e);
-    else
-        for (uint32_t i = 0; i < n_tasks; i++)
-            run_jobs(e, (int)i, 0);
+    merge_leavers(e, r);
+    on_all_threads(e, run_jobs);
     for (uint32_t i = e->next_job; i < e->end_job; i++) {
         const struct job *j = &e->job[i];
+        merge_counts_add(&r->merged, &j->merged);
+        count_merges(e->of[j->i], &j->merged);
         note_freed(e, &e->of[j->i]->table->list[j->i_list]);
         session_shrink(e->o.sessions, e->of[j->i], j->i_list, j->gone);
         r->gone[e->cause[j->i]] += j->gone;
@@ -365,6 +423,20 @@ void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
     (void)evict_step(e, UINT64_MAX, UINT64_MAX, r);
 }
 
+static void merge_list(struct evict *e, struct session *s, uint32_t i_list,
+                       enum engine_cause cause, struct evict_result *r)
+{
+    struct merge_counts c = {0};
+    if (!may_merge(s, cause) ||
+        !watches_make_scratch(e->o.watches, s->table->list[i_list].len))
+        return;
+    int64_t start = clock_us();
+    watch_merge(e->o.watches, s, i_list, select_gone(e->select), 0, &c);
+    r->merge_us += clock_us() - start;
+    merge_counts_add(&r->merged, &c);
+    count_merges(s, &c);
+}
+
 void evict_cut_lists(struct evict *e, struct session *s, uint32_t most,
                      enum engine_cause cause, struct evict_result *r)
 {
@@ -382,7 +454,8 @@ void evict_cut_lists(struct evict *e, struct session *s, uint32_t most,
         evict_start(e, 0);
         (void)select_step(e->select, e->o.workers, UINT64_MAX);
         e->is_under_way = false;
-        uint32_t n = compact_move(s->table, i, select_gone(e->select));
+        merge_list(e, s, i, cause, r);
+        uint32_t n = watch_compact(s, i, select_gone(e->select));
         session_shrink(e->o.sessions, s, i, n);
         r->gone[cause] += n;
     }

@@ -30,12 +30,14 @@
 #include "cache/select.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/session.h"
+#include "runtime/engine/watch.h"
 
 struct evict;
 
 struct evict_setup {
     struct sessions *sessions;
     struct workers *workers; /* may be NULL */
+    struct watches *watches; /* of prompts whose entries can be merged */
     const struct forget_options *options;
     uint32_t max_sessions; /* running and at rest */
 };
@@ -52,6 +54,8 @@ struct evict_result {
     /* Highest effective score of those that left under pressure by learned
      * retention; -INFINITY: none did. */
     double below;
+    struct merge_counts merged; /* of those that left */
+    int64_t merge_us;           /* that merging took; 0: there was none */
 };
 
 /* On OK the caller owns *out; the setup's objects must outlive it. */
@@ -76,7 +80,8 @@ bool evict_step(struct evict *e, uint64_t max_looks, uint64_t max_takes,
 
 /* Cuts the n sessions to their limits at once, as far as their floors, sinks,
  * newest entries and pins allow. A pass under way is forgotten. For the cause
- * ENGINE_ADMISSION the ranking of prompts decides. */
+ * ENGINE_ADMISSION the ranking of prompts decides, and what leaves a watched
+ * session is merged where its rules say so. */
 void evict_cut(struct evict *e, const struct evict_limit *limit, uint32_t n,
                struct evict_result *r);
 

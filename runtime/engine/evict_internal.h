@@ -14,6 +14,7 @@ struct job {
     uint32_t i_list;
     uint32_t gone; /* chosen, then taken */
     double below;
+    struct merge_counts merged;
 };
 
 /* What must give a share of k: see the header. */

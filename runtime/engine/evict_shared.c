@@ -165,8 +165,11 @@ static void shrink_list(struct evict *e, uint32_t n_users, uint32_t i_list,
                         struct evict_result *r)
 {
     struct sessions *ss = e->o.sessions;
-    for (uint32_t i = 0; i < n_users; i++)
+    for (uint32_t i = 0; i < n_users; i++) {
+        /* What is kept beside its entries does not follow this. */
+        watch_end(e->o.watches, e->user[i]);
         session_unmark_list(ss, e->user[i], i_list);
+    }
     struct compact_freed f =
         compact_shared(e->user_table, n_users, i_list, select_gone(e->select));
     for (uint32_t i = 0; i < n_users; i++)

@@ -12,14 +12,14 @@ static const char *const policies_to_come[] = {
     "selkv-window", "snapkv",  "adakv", "pyramidkv",          "h2o",    "tova",
     "r-kv",         "keydiff", "knorm", "expected-attention", "random", NULL};
 static const char *const rankings_to_come[] = {"selkv", NULL};
-static const char *const fates_to_come[] = {
-    "merge", "selkv", "lookm", "kvmerger", "weightedkv", "cam", NULL};
+static const char *const fates_to_come[] = {"lookm", "kvmerger", "weightedkv",
+                                            "cam", NULL};
 
 enum { N_BUILT = sizeof(built) / sizeof(built[0]) };
 
 #define POLICIES_BUILT "exact (or none), dbtrimkv, trimkv and streamingllm"
 #define ADMISSIONS_BUILT                                                       \
-    "none, retention+drop, and the policy's own name with +drop"
+    "none, and retention or the policy's own name with +merge or +drop"
 
 static bool is_in(const char *const *list, const char *name)
 {
@@ -81,6 +81,22 @@ static enum err find_ranking(enum forget_ranking *out, const char *name,
                    "'%.40s' is no ranking; there are " ADMISSIONS_BUILT, name);
 }
 
+static enum err find_fate(enum forget_fate *out, const char *name,
+                          struct errmsg *m)
+{
+    bool merge = strcmp(name, "merge") == 0 || strcmp(name, "selkv") == 0;
+    if (!merge && strcmp(name, "drop") != 0) {
+        if (is_in(fates_to_come, name))
+            return err_set(m, ERR_UNSUPPORTED,
+                           "the fate '%s' is not built yet; merge and drop are",
+                           name);
+        return err_set(m, ERR_INVAL,
+                       "'%.40s' is no fate; there are merge and drop", name);
+    }
+    *out = merge ? FORGET_MERGE : FORGET_DROP;
+    return OK;
+}
+
 enum err forget_admission_find(struct forget_admission *out, const char *text,
                                enum forget_policy policy, struct errmsg *m)
 {
@@ -97,15 +113,12 @@ enum err forget_admission_find(struct forget_admission *out, const char *text,
             m, ERR_INVAL,
             "'%.40s' is no RANKING+FATE; there are " ADMISSIONS_BUILT, text);
     snprintf(ranking, sizeof(ranking), "%.*s", (int)(plus - text), text);
+    struct errmsg about_fate = {""};
+    enum err fate = find_fate(&a.fate, plus + 1, &about_fate);
     enum err rc = find_ranking(&a.ranking, ranking, policy, m);
-    bool drop = strcmp(plus + 1, "drop") == 0;
-    bool later = is_in(fates_to_come, plus + 1);
-    if (rc != ERR_INVAL && !drop && !later)
-        return err_set(m, ERR_INVAL, "'%.40s' is no fate; there is drop",
-                       plus + 1);
-    if (rc == OK && !drop)
-        return err_set(m, ERR_UNSUPPORTED,
-                       "the fate '%.40s' is not built yet; drop is", plus + 1);
+    /* What nobody knows is said before what is not built. */
+    if (fate != OK && (rc == OK || (fate == ERR_INVAL && rc != ERR_INVAL)))
+        return err_set(m, fate, "%s", about_fate.text);
     if (rc == OK)
         *out = a;
     return rc;
@@ -120,7 +133,8 @@ void forget_admission_name(char out[FORGET_ADMISSION_MAX],
     if (r->admission.off || r->policy == FORGET_EXACT)
         snprintf(out, FORGET_ADMISSION_MAX, "none");
     else
-        snprintf(out, FORGET_ADMISSION_MAX, "%s+drop", ranking);
+        snprintf(out, FORGET_ADMISSION_MAX, "%s+%s", ranking,
+                 r->admission.fate == FORGET_MERGE ? "merge" : "drop");
 }
 
 bool forget_policy_needs_gates(enum forget_policy p)

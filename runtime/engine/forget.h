@@ -28,7 +28,10 @@ enum forget_ranking {
     FORGET_RANK_RETENTION /* by learned retention */
 };
 
-enum forget_fate { FORGET_DROP };
+enum forget_fate {
+    FORGET_DROP, /* nothing */
+    FORGET_MERGE /* SelKV: its value lives on in an entry that stays */
+};
 
 struct forget_admission {
     bool off; /* "none": a prompt is never cut; it waits for room */

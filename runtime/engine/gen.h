@@ -62,6 +62,7 @@ struct gen {
     struct schedule_prefill prefill;
     uint32_t take; /* rows in the step that is planned */
     bool is_whole; /* the units of its whole prompt are reserved */
+    bool is_tried; /* it was to be watched, whether it is or not */
     int64_t last_token_us;
     uint64_t seed;
 };

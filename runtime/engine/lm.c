@@ -20,4 +20,5 @@ void lm_of_model(struct lm *out, struct model *m)
     out->head_dim = info->head_dim;
     out->step = step_model;
     out->reposition = reposition;
+    out->model = m;
 }

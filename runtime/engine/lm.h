@@ -19,6 +19,8 @@ struct lm {
     void (*step)(void *self, const struct model_batch *batch);
     /* As model_reposition(): between steps, all units private. */
     uint32_t (*reposition)(void *self, struct table *table);
+    /* What probes are for (watch.h); NULL: nothing can be merged. */
+    const struct model *model;
 };
 
 /* The loaded model as an lm; m must outlive it. */

@@ -52,19 +52,30 @@ static uint64_t units_missing(const struct engine *e)
     return n;
 }
 
+static bool is_to_merge(const struct gen *g)
+{
+    const struct forget_admission *a = &g->session->rules.admission;
+    return session_forgets(g->session) && !a->off && a->fate == FORGET_MERGE;
+}
+
 /* Entries that the session of a prompt may hold that does not fit as a whole:
- * its part of what exact sessions leave. A unit of each list is taken off,
- * because its end is not full. */
+ * its part of what exact sessions leave, and what is kept beside entries. A
+ * unit of each list is taken off, because its end is not full. */
 static uint64_t share_of(const struct engine *e, const struct gen *g)
 {
     uint64_t n_forgetting = 0, cap = engine_cap(e, g);
     for (uint32_t i = 0; i < e->n_running; i++)
         n_forgetting += session_forgets(e->running[i]->session);
-    uint64_t units =
-        (e->n_units - e->sessions.n_exact - e->sessions.n_reserved) /
-        n_forgetting;
+    uint64_t units = (e->n_units - e->sessions.n_exact -
+                      e->sessions.n_reserved - e->sessions.n_watch) /
+                     n_forgetting;
     uint64_t share = units > e->n_lists ? (units - e->n_lists) * KV_UNIT : 0;
     uint64_t least = (uint64_t)g->floor * e->n_lists;
+    const struct watch *w = g->session->watch;
+    if (!w && !g->is_tried && is_to_merge(g))
+        share = watch_entries_in(e->watches, share / KV_UNIT);
+    if (w && share > watch_max_entries(w))
+        share = watch_max_entries(w);
     share = share < cap ? share : cap;
     return share > least ? share : least;
 }
@@ -88,16 +99,64 @@ static uint32_t chunk_max(const struct engine *e, uint64_t share)
                             : (uint32_t)(n < UINT32_MAX ? n : UINT32_MAX);
 }
 
+/* Entries that all lists have when the prompt is stored and nothing left. */
+static uint64_t all_entries(const struct engine *e, const struct gen *g)
+{
+    return (uint64_t)g->session->n_known * e->n_lists;
+}
+
 /* From now on the whole rest of the prompt has its room, if that is free
- * beside what the step needs anyway. */
+ * beside what the step needs anyway. One that is watched and will be cut to
+ * its cap goes on in chunks, which fit what the watch holds. */
 static bool can_be_whole(struct engine *e, struct gen *g, uint64_t others)
 {
     struct session *s = g->session;
     if (s->n_known > e->o.max_context ||
-        session_missing(s, s->n_known) + others > engine_free_units(e))
+        session_missing(s, s->n_known) + others > engine_free_units(e) ||
+        (s->watch && engine_cap(e, g) < all_entries(e, g)))
         return false;
     g->is_whole = session_reserve(&e->sessions, s, s->n_known) == OK;
+    if (g->is_whole)
+        watch_end(e->watches, s);
     return g->is_whole;
+}
+
+/* Watches a prompt that will be cut, so that what leaves can be merged. False:
+ * there is no room for it. */
+static bool watch(struct engine *e, struct gen *g, uint64_t entries)
+{
+    uint64_t need = watch_units_for(e->watches, entries);
+    if (!watch_can_begin(e->watches, entries))
+        return false;
+    while (engine_free_units(e) < need)
+        if (!engine_gain(e, need, NULL))
+            return false;
+    return watch_begin(e->watches, g->session, entries);
+}
+
+/* A prompt that fits is cut once, to its cap, when it is stored. If there is no
+ * room for what must be kept beside it, it goes on in chunks. */
+static void watch_whole(struct engine *e, struct gen *g)
+{
+    struct session *s = g->session;
+    if (g->is_tried || !is_to_merge(g) || engine_cap(e, g) >= all_entries(e, g))
+        return;
+    g->is_tried = true;
+    if (!watches_have_free(e->watches) || watch(e, g, all_entries(e, g)))
+        return;
+    g->is_whole = g->is_tried = false;
+    if (session_reserve(&e->sessions, s, s->n_stored) != OK)
+        assert(false && "giving back cannot fail");
+}
+
+/* One that does not fit is cut between chunks. */
+static void watch_chunked(struct engine *e, struct gen *g)
+{
+    if (g->is_tried || !is_to_merge(g))
+        return;
+    uint64_t share = share_of(e, g);
+    g->is_tried = true;
+    (void)watch(e, g, share);
 }
 
 /* Prompts that do not fit are cut to their share so that the next chunk is
@@ -108,9 +167,14 @@ static void plan_chunks(struct engine *e, uint32_t n_prompts)
     for (uint32_t i = 0; i < n_prompts; i++) {
         struct gen *g = gen_of(e->prefill[i]);
         struct session *s = g->session;
-        if (g->take == 0 || !session_forgets(s) || g->is_whole ||
-            can_be_whole(e, g, units_missing(e)))
+        if (g->take == 0 || !session_forgets(s))
             continue;
+        bool was_whole = g->is_whole;
+        if (was_whole)
+            watch_whole(e, g);
+        if (g->is_whole || (!was_whole && can_be_whole(e, g, units_missing(e))))
+            continue;
+        watch_chunked(e, g);
         uint64_t share = share_of(e, g), held = table_n_entries(s->table);
         g->take = to_border(g, chunk_max(e, share));
         uint64_t chunk = (uint64_t)g->take * e->n_lists;

@@ -43,8 +43,9 @@ static void move_together(struct engine *e, struct gen *g)
         g->now.state == GEN_PREFILL ? ENGINE_ADMISSION : ENGINE_CAP;
     evict_cut_lists(e->evict, s, e->o.max_context - engine_context_margin(e),
                     cause, &r);
-    e->stats.evicted[cause] += r.gone[cause];
+    (void)engine_count(e, &r);
     s->rope = e->lm.reposition(e->lm.self, s->table);
+    watch_moved(s);
     assert(s->rope + g->take <= e->o.max_context);
     log_msg(LOG_LEVEL_DEBUG,
             "a session of %u tokens goes on at position %u (%lld us)",

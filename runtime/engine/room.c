@@ -37,7 +37,7 @@ static bool somebody_forgets(const struct engine *e)
     return false;
 }
 
-static uint64_t count(struct engine *e, const struct evict_result *r)
+uint64_t engine_count(struct engine *e, const struct evict_result *r)
 {
     uint64_t n = 0;
     for (int i = 0; i < ENGINE_N_CAUSES; i++) {
@@ -46,6 +46,12 @@ static uint64_t count(struct engine *e, const struct evict_result *r)
     }
     if (r->below > -INFINITY)
         e->stats.evicted_below = r->below;
+    e->stats.merged += r->merged.merged;
+    e->stats.routed += r->merged.routed;
+    if ((double)r->merged.log_ratio > e->stats.merge_log_ratio)
+        e->stats.merge_log_ratio = (double)r->merged.log_ratio;
+    if (r->merge_us > 0)
+        stats_observe_us(&e->stats.merge_seconds, r->merge_us);
     return n;
 }
 
@@ -58,7 +64,7 @@ static bool work(struct engine *e, uint64_t max_looks, uint64_t *gone)
     bool ended =
         evict_step(e->evict, max_looks, e->slice / ENGINE_TAKE_COST, &r);
     stats_observe_us(&e->stats.evict_seconds, clock_us() - start);
-    *gone += count(e, &r);
+    *gone += engine_count(e, &r);
     return ended;
 }
 
@@ -152,7 +158,7 @@ static bool forget_shared(struct engine *e, uint64_t need)
     int64_t start = clock_us();
     evict_shared(e->evict, need > has ? (need - has) * KV_UNIT : 1, &r);
     stats_observe_us(&e->stats.evict_seconds, clock_us() - start);
-    return count(e, &r) > 0;
+    return engine_count(e, &r) > 0;
 }
 
 bool engine_gain(struct engine *e, uint64_t need, const struct session *spare)
@@ -170,7 +176,7 @@ void engine_cut(struct engine *e, uint32_t n)
     int64_t start = clock_us();
     evict_cut(e->evict, e->limit, n, &r);
     stats_observe_us(&e->stats.evict_seconds, clock_us() - start);
-    (void)count(e, &r);
+    (void)engine_count(e, &r);
 }
 
 uint64_t engine_cap(const struct engine *e, const struct gen *g)

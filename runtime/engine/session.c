@@ -42,7 +42,7 @@ uint32_t sessions_n_lists(const struct sessions *ss)
 
 uint64_t sessions_promised(const struct sessions *ss)
 {
-    return ss->n_exact + ss->n_reserved + ss->n_guaranteed +
+    return ss->n_exact + ss->n_reserved + ss->n_guaranteed + ss->n_watch +
            (ss->n_guaranteed > 0 ? ss->chunk_units : 0);
 }
 
@@ -219,6 +219,16 @@ static void free_session(struct session *s)
     free(s);
 }
 
+static void inherit_merges(struct session *s, const struct session_start *start)
+{
+    const struct session *from = start->from;
+    if (start->n_shared == 0)
+        return;
+    s->n_merged = from->n_merged < s->n_lost ? from->n_merged : s->n_lost;
+    s->merged_below = from->merged_below < start->n_shared ? from->merged_below
+                                                           : start->n_shared;
+}
+
 enum err session_new(struct sessions *ss, struct session **out,
                      const struct session_start *start)
 {
@@ -239,6 +249,7 @@ enum err session_new(struct sessions *ss, struct session **out,
     s->rope = rope_of(start->from, start->n_shared, s->table);
     s->n_lost = (uint64_t)s->n_stored * sessions_n_lists(ss) -
                 table_n_entries(s->table);
+    inherit_merges(s, start);
     s->rules = start->rules;
     s->is_running = true;
     if (session_forgets(s))

@@ -31,6 +31,7 @@
  *
  *     promised = units of exact ones, used and reserved + guarantees
  *                (+ room for one chunk of a prompt, where there are any)
+ *                + what is kept beside entries of prompts (watch.h)
  *     room     = n_units - promised
  *
  * A request starts only when room covers what it is promised. All else in the
@@ -51,6 +52,8 @@
 #include "cache/table.h"
 #include "runtime/engine/forget.h"
 
+struct watch; /* watch.h */
+
 struct session {
     struct session *next, *prev;   /* in the list of its state */
     struct session *newer, *older; /* of all, in order of creation */
@@ -66,11 +69,16 @@ struct session {
     uint32_t reserved;  /* units it has reserved and not yet taken */
     uint32_t guarantee; /* units; 0: exact, or at rest */
     uint64_t n_lost;    /* entries of the n_stored tokens that are gone */
-    uint64_t used_at;   /* sessions.clock when it came to rest */
+    uint64_t n_merged;  /* of these: live on inside others */
+    /* All that live on, and those in which they do, are at positions below.
+     * Rolled back to less, n_merged is what it can be at most. */
+    uint32_t merged_below;
+    uint64_t used_at; /* sessions.clock when it came to rest */
     struct forget_rules rules;
     struct select_span *pin; /* [n_pins] positions that never leave */
     uint32_t n_pins;
     struct table *table;
+    struct watch *watch; /* while its prompt is admitted, or NULL */
 };
 
 struct session_list {
@@ -90,6 +98,7 @@ struct sessions {
     uint64_t n_exact;     /* units that running exact sessions use */
     uint64_t n_reserved;  /* units that these have reserved */
     uint64_t n_guaranteed;
+    uint64_t n_watch;     /* units reserved for what is kept beside entries */
     uint64_t chunk_units; /* of one chunk of a prompt; set by the engine */
     uint64_t n_entries;   /* entries of all sessions, shared ones counted
                              for each */
@@ -129,7 +138,10 @@ struct session_match {
  * last one must be computed to have something to answer from. Of equally long
  * ones that which retains more, then a session at rest, then the most recently
  * used. A session that has lost entries matches only at rest and under equal
- * rules; it can be rolled back to any position. */
+ * rules; it can be rolled back to any position, but where entries were merged
+ * only to the border of a bucket (merge/merge.h): an entry holds nothing of
+ * tokens beyond its bucket, and a text that is rolled back must not live on in
+ * a value. */
 struct session_wish {
     const int32_t *token;
     uint32_t n;

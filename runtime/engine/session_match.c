@@ -1,4 +1,5 @@
 /* Which session a request can continue or share a beginning with. */
+#include "merge/merge.h"
 #include "runtime/engine/session.h"
 
 static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
@@ -14,6 +15,8 @@ static uint32_t sharable(const struct session *s, uint32_t n)
 {
     if (n > s->n_stored)
         n = s->n_stored;
+    if (n < s->merged_below)
+        n -= n % MERGE_BUCKET;
     uint32_t full = s->n_stored - s->n_stored % KV_UNIT;
     return s->is_running && n > full ? full : n;
 }

@@ -28,6 +28,7 @@ static void add_run(struct engine *e, struct batch *b, struct gen *g,
         .table = s->table,
         .n_rows = n,
         .pos = pos,
+        .probe = s->watch ? watch_probe(s->watch) : NULL,
     };
     e->run_gen[b->n_runs++] = g;
     b->n_rows += n;
@@ -90,11 +91,13 @@ void engine_update_kv(const struct engine *e, struct gen *g)
     g->now.full_entries = (uint64_t)s->n_stored * e->n_lists;
     g->now.retained_entries = g->now.full_entries - s->n_lost;
     g->now.evicted_entries = s->n_lost;
+    g->now.merged_entries = s->n_merged;
     g->now.kv_bytes = table_n_units(s->table) * pool_stats(e->pool).unit_bytes;
 }
 
 /* Sessions with a cap give up what they have beyond it: a prompt that has just
- * been stored as a whole, and an answer that got a token. */
+ * been stored as a whole, and an answer that got a token. After that a prompt
+ * needs no watching. */
 static void cut_to_caps(struct engine *e)
 {
     uint32_t n = 0;
@@ -112,6 +115,9 @@ static void cut_to_caps(struct engine *e)
                 s, most, is_prompt ? ENGINE_ADMISSION : ENGINE_CAP};
     }
     engine_cut(e, n);
+    for (uint32_t i = 0; i < e->n_running; i++)
+        if (e->running[i]->prefill.left == 0)
+            watch_end(e->watches, e->running[i]->session);
 }
 
 /* Passes e->piece on to the text that is shown. */
@@ -232,6 +238,8 @@ void engine_step(struct engine *e)
         .logits = e->logits,
     };
     e->lm.step(e->lm.self, &batch);
+    for (uint32_t i = 0; i < b.n_runs; i++)
+        watch_take(e->watches, e->run_gen[i]->session, e->run[i].n_rows);
     choose_tokens(e, b.n_logits);
     int64_t now = clock_us();
     finish_step(e, &b, now - start);

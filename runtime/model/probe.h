@@ -42,8 +42,8 @@ enum probe_part {
 enum { PROBE_BUCKET = 32 }; /* positions, and cells of a row of the band */
 
 struct probe_options {
-    uint32_t n_window;   /* at least 1 */
-    uint32_t parts;      /* of enum probe_part */
+    uint32_t n_window; /* at least 1 */
+    uint32_t parts;    /* of enum probe_part */
     /* Positions are below; not read without parts. With PROBE_BAND alone they
      * may pass it, by runs of no more rows than that: what is kept then are
      * the last so many (probe_band). */

@@ -222,8 +222,8 @@ static void whoever_is_told_can_follow(void **state)
         uint32_t went = compact_move_told(t, 1, mask, follow, pos);
         assert_int_equal(t->list[1].len, n - went);
         for (uint32_t i = 0; i < n - went; i++)
-            assert_int_equal(
-                pool_meta(p, t->list[1].unit[i / 16])->pos[i % 16], pos[i]);
+            assert_int_equal(pool_meta(p, t->list[1].unit[i / 16])->pos[i % 16],
+                             pos[i]);
         table_free(t);
         pool_free(p);
     }

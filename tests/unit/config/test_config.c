@@ -105,6 +105,9 @@ static void nothing_given_is_the_documented_default(void **state)
     assert_int_equal(c.protect_sinks, 4);
     assert_int_equal(c.protect_recent, 16);
     assert_float_equal(c.idle_decay, 0.05, 0);
+    assert_float_equal(c.merge_alpha, 0.5, 0);
+    assert_float_equal(c.merge_min_mass, 1, 0);
+    assert_float_equal(c.merge_max_ratio, 4, 0);
     assert_false(c.unbounded_context);
     assert_false(c.deterministic);
     assert_true(c.max_body == 16 * 1024 * 1024);

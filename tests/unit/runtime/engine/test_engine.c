@@ -476,8 +476,13 @@ static void a_budget_too_small_for_one_request_is_refused(void **state)
     struct toy toy;
     toy_init(&toy);
     struct engine_options o = toy_options(&toy, 64);
-    const struct lm lm = {&toy,    TOY_VOCAB, TOY_LAYERS,    TOY_HEADS,
-                          TOY_DIM, toy_step,  toy_reposition};
+    const struct lm lm = {.self = &toy,
+                          .n_vocab = TOY_VOCAB,
+                          .n_layers = TOY_LAYERS,
+                          .n_kv_heads = TOY_HEADS,
+                          .head_dim = TOY_DIM,
+                          .step = toy_step,
+                          .reposition = toy_reposition};
     struct engine *e = NULL;
     struct errmsg m;
     o.kv_bytes--;

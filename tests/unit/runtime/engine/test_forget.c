@@ -56,26 +56,30 @@ static void admissions_are_a_ranking_and_a_fate(void **state)
         enum forget_policy policy;
         bool off;
         enum forget_ranking ranking;
+        enum forget_fate fate;
     } good[] = {
-        {"none", FORGET_DBTRIMKV, true, FORGET_RANK_POLICY},
-        {"retention+drop", FORGET_STREAMINGLLM, false, FORGET_RANK_RETENTION},
-        {"dbtrimkv+drop", FORGET_STREAMINGLLM, false, FORGET_RANK_RETENTION},
-        {"trimkv+drop", FORGET_TRIMKV, false, FORGET_RANK_POLICY},
-        {"streamingllm+drop", FORGET_STREAMINGLLM, false, FORGET_RANK_POLICY},
+        {"none", FORGET_DBTRIMKV, true, FORGET_RANK_POLICY, FORGET_DROP},
+        {"retention+drop", FORGET_STREAMINGLLM, false, FORGET_RANK_RETENTION,
+         FORGET_DROP},
+        {"dbtrimkv+drop", FORGET_STREAMINGLLM, false, FORGET_RANK_RETENTION,
+         FORGET_DROP},
+        {"trimkv+drop", FORGET_TRIMKV, false, FORGET_RANK_POLICY, FORGET_DROP},
+        {"streamingllm+drop", FORGET_STREAMINGLLM, false, FORGET_RANK_POLICY,
+         FORGET_DROP},
+        {"retention+merge", FORGET_DBTRIMKV, false, FORGET_RANK_RETENTION,
+         FORGET_MERGE},
+        {"streamingllm+selkv", FORGET_STREAMINGLLM, false, FORGET_RANK_POLICY,
+         FORGET_MERGE},
     };
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_int_equal(admission(good[i].text, good[i].policy, &a), OK);
         assert_int_equal(a.off, good[i].off);
         assert_int_equal(a.ranking, good[i].ranking);
-        assert_int_equal(a.fate, FORGET_DROP);
+        assert_int_equal(a.fate, good[i].fate);
     }
     static const char *const later[] = {
-        "selkv+drop",
-        "snapkv+drop",
-        "retention+merge",
-        "selkv+merge",
-        "trimkv+drop" /* not the policy's own */,
-        "retention+cam"};
+        "selkv+drop", "snapkv+drop", "selkv+merge",
+        "trimkv+drop" /* not the policy's own */, "retention+cam"};
     for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++)
         assert_int_equal(admission(later[i], FORGET_STREAMINGLLM, &a),
                          ERR_UNSUPPORTED);
@@ -100,10 +104,11 @@ static void the_name_of_an_admission_is_read_back(void **state)
 {
     (void)state;
     for (int p = FORGET_DBTRIMKV; p <= FORGET_STREAMINGLLM; p++) {
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             struct forget_rules r = {
                 .policy = (enum forget_policy)p,
                 .admission = {.off = i == 2,
+                              .fate = i == 3 ? FORGET_MERGE : FORGET_DROP,
                               .ranking = i == 1 ? FORGET_RANK_RETENTION
                                                 : FORGET_RANK_POLICY}};
             char text[FORGET_ADMISSION_MAX];
@@ -111,6 +116,7 @@ static void the_name_of_an_admission_is_read_back(void **state)
             forget_admission_name(text, &r);
             assert_int_equal(admission(text, r.policy, &a), OK);
             assert_int_equal(a.off, r.admission.off);
+            assert_int_equal(a.fate, r.admission.fate);
             /* The policy's own ranking is retention where it is dbtrimkv. */
             if (!a.off && p != FORGET_DBTRIMKV)
                 assert_int_equal(a.ranking, r.admission.ranking);

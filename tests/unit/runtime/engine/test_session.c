@@ -108,6 +108,33 @@ static void a_match_never_covers_the_last_token(void **state)
     tear_down(&w);
 }
 
+/* Text that the client took back must not live on in a value before it. */
+static void merged_entries_are_rolled_back_by_buckets(void **state)
+{
+    (void)state;
+    struct world w;
+    int32_t p[100];
+    set_up(&w, 100);
+    toy_prompt(p, 100, 1);
+    struct session *s = run_through(&w, p, 90);
+    s->n_merged = 7;
+    s->merged_below = 75;
+    for (uint32_t n = 1; n <= 100; n++) {
+        uint32_t same = n - 1 < 90 ? n - 1 : 90;
+        assert_int_equal(match_of(&w.e, p, n).n_tokens,
+                         same < 75 ? same / 32 * 32 : same);
+    }
+    struct session *t = NULL;
+    struct session_start st = {
+        .from = s, .n_shared = 64, .token = p, .n = 70, .cap = 70};
+    assert_int_equal(session_new(&w.e.sessions, &t, &st), OK);
+    assert_int_equal(t->merged_below, 64);
+    /* It has lost nothing, so nothing lives on in it. */
+    assert_int_equal(t->n_merged, 0);
+    session_drop(&w.e.sessions, t);
+    tear_down(&w);
+}
+
 static void a_unit_that_is_still_filled_is_not_shared(void **state)
 {
     (void)state;
@@ -286,6 +313,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_match_never_covers_the_last_token),
+        cmocka_unit_test(merged_entries_are_rolled_back_by_buckets),
         cmocka_unit_test(a_unit_that_is_still_filled_is_not_shared),
         cmocka_unit_test(what_another_contains_is_not_kept_twice),
         cmocka_unit_test(the_least_recently_used_goes_first),
