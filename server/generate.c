@@ -177,8 +177,11 @@ static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
 {
     const struct server_options *o = &ex->server->o;
     struct token_ranges pinned = {0};
+    /* Where chats have no end, only the body's size limits a prompt. */
     struct tokens tokens = {
-        .max = (size_t)o->max_context * COUNTED_CONTEXTS,
+        .max = o->forget.unbounded_context
+                   ? 0
+                   : (size_t)o->max_context * COUNTED_CONTEXTS,
         .stop = &ex->left,
         .marked = &pinned,
     };

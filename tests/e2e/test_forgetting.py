@@ -17,6 +17,7 @@ from tiny_model import LISTS, TOKEN_BYTES
 TEXT = "/v1/completions"
 WORDS = """river stone bread winter letter bridge market evening garden music
 harbour apple window journey candle silver mountain horse paper summer""".split()
+FORGETFUL = ("dbtrimkv", "trimkv", "streamingllm")
 ANSWERS = int(os.environ.get("EBB_TEST_ANSWERS", "24"))
 
 
@@ -29,11 +30,13 @@ def tiny(small_model, tmp_path_factory):
 
 @pytest.fixture
 def serve(ebb, tiny):
-    """serve(tokens, *flags): a server whose KV memory holds so many."""
+    """serve(tokens, *flags): a server with gates, whose KV memory holds so
+    many."""
     started = []
+    gates = tiny_model.write_gates(tiny.with_name("gates.safetensors"))
 
     def serve(tokens, *flags):
-        started.append(Server(ebb, tiny, "--kv-memory",
+        started.append(Server(ebb, tiny, "--gates", gates, "--kv-memory",
                               str(tokens * TOKEN_BYTES), *flags))
         return started[-1]
 
@@ -81,7 +84,7 @@ def evicted(server):
 @pytest.mark.parametrize("stream", [False, True])
 def test_every_answer_tells_what_is_kept(serve, stream):
     server = serve(2048)
-    usual = server.get("/admin/config").json["policy"]
+    assert server.get("/admin/config").json["policy"] == "dbtrimkv"
 
     def ask(path, seed, **kv):
         text = words(("kept", path, seed), 60)
@@ -91,13 +94,14 @@ def test_every_answer_tells_what_is_kept(serve, stream):
 
     for path in (CHAT, TEXT):
         kv = ask(path, 1)
-        assert kv["policy"] == usual and not kv["lossy"]
+        assert kv["policy"] == "dbtrimkv" and not kv["lossy"]
         kv = ask(path, 2, policy="exact")
         assert kv["policy"] == "exact" and not kv["lossy"]
-        kv = ask(path, 3, policy="streamingllm", session_tokens=32)
-        assert kv["policy"] == "streamingllm" and kv["lossy"]
-        # Passed by at most one entry a head, between two steps.
-        assert kv["retained_entries"] <= 33 * LISTS
+        for policy in FORGETFUL:
+            kv = ask(path, policy, policy=policy, session_tokens=32)
+            assert kv["policy"] == policy and kv["lossy"]
+            # Passed by at most one entry a head, between two steps.
+            assert kv["retained_entries"] <= 33 * LISTS
 
 
 def test_counters_are_the_sum_of_the_answers(serve):
@@ -107,8 +111,9 @@ def test_counters_are_the_sum_of_the_answers(serve):
     for i in range(8):
         body = chat(words(("sum", i), (40, 60, 300, 30)[i % 4]),
                     max_tokens=(8, 64)[i // 4], ignore_eos=True)
-        if i % 3:
-            body["kv"] = {"session_tokens": 20 + 8 * i}
+        body["kv"] = {"policy": FORGETFUL[i % 3]}
+        if i % 4:
+            body["kv"]["session_tokens"] = 20 + 8 * i
         kvs.append(kv_of(server, CHAT, body))
         assert server.post("/admin/flush", "").status == 200
         assert server.value("ebb_kv_entries") == 0
@@ -186,6 +191,39 @@ def test_an_answer_that_never_forgets_is_the_same_under_every_policy(serve):
     assert len(texts) == 1
 
 
+def test_a_chat_without_end(serve):
+    """The context is 256; without the option the chat ends there."""
+    flags = ("--max-context", "256", "--session-tokens", "100")
+    for more in ((), ("--unbounded-context",)):
+        server = serve(2048, *flags, *more)
+        history, status = [], []
+        for turn in range(8):
+            history.append({"role": "user",
+                            "content": words(("endless", turn), 80)})
+            r = server.post(CHAT, chat(history, max_tokens=4,
+                                       ignore_eos=True))
+            status.append(r.status)
+            if r.status != 200:
+                break
+            kv = adds_up(r.json["kv"])
+            assert kv["retained_entries"] <= 101 * LISTS
+            history.append({"role": "assistant", "content":
+                            r.json["choices"][0]["message"]["content"]})
+        if more:
+            assert status == [200] * 8 and kv["logical_tokens"] > 3 * 256
+        else:
+            assert status[-1] == 400 and len(status) < 4
+            assert r.error["code"] == "context_length_exceeded"
+            # The chat as it was before goes on to be known.
+            assert server.value("ebb_sessions", state="prefix") >= 1
+            r = server.post(CHAT, chat(history[:-1], max_tokens=4,
+                                       continue_final_message=True)).json
+            assert r["usage"]["prompt_tokens_details"]["cached_tokens"] > 80
+        # A document of many contexts at once.
+        r = server.post(CHAT, chat(words("document", 1500), max_tokens=4))
+        assert r.status == (200 if more else 400)
+
+
 class Watch(threading.Thread):
     """Scrapes all along; the pool must add up at every scrape."""
 
@@ -238,7 +276,10 @@ def together(jobs, lanes):
         raise faults[0]
 
 
-def test_twenty_chats_in_an_eighth_of_the_memory_they_need(serve):
+@pytest.mark.parametrize("policies", [*[(p,) for p in FORGETFUL],
+                                      (*FORGETFUL, "exact")],
+                         ids=lambda p: p[0] if len(p) == 1 else "mixed")
+def test_twenty_chats_in_an_eighth_of_the_memory_they_need(serve, policies):
     """Ten turns each: all end, and the pool never passes its budget."""
     chats, turns, new = 20, 10, 8
     server = serve(880, "--max-running", "4")
@@ -251,14 +292,17 @@ def test_twenty_chats_in_an_eighth_of_the_memory_they_need(serve):
             history.append({"role": "user",
                             "content": words((i, turn), 15)})
             begun = time.monotonic()
-            r = server.post(CHAT, chat(history, max_tokens=new,
-                                       ignore_eos=True))
+            r = server.post(CHAT, chat(
+                history, max_tokens=new, ignore_eos=True,
+                kv={"policy": policies[i % len(policies)]}))
             times[turn].append(time.monotonic() - begun)
             assert r.status == 200, r.text
             choice = r.json["choices"][0]
             assert choice["finish_reason"] == "length"
             assert r.json["usage"]["completion_tokens"] == new
-            logical[i] = adds_up(r.json["kv"])["logical_tokens"]
+            kv = adds_up(r.json["kv"])
+            assert not (kv["lossy"] and kv["policy"] == "exact")
+            logical[i] = kv["logical_tokens"]
             history.append({"role": "assistant",
                             "content": choice["message"]["content"]})
 

@@ -4,6 +4,7 @@ model. Its answers are nonsense, and the same every time.
 
 Written byte by byte: the package `gguf` takes a minute to read a vocabulary.
 """
+import json
 import struct
 from pathlib import Path
 
@@ -116,4 +117,26 @@ def write(path, source, seed=1):
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(infos), len(pairs))
     head += b"".join(pairs) + b"".join(infos)
     Path(path).write_bytes(head + b"\0" * (-len(head) % ALIGN) + data)
+    return Path(path)
+
+
+def write_gates(path, seed=1, hidden=8):
+    """Random gates of the simple type for it: half-lives from a few tokens to
+    some hundreds, so that every ranking is a mixture."""
+    wide, rng = HEADS * HEAD_DIM, np.random.default_rng(seed)
+    header, data = {"__metadata__": {"gate": "rg"}}, b""
+    for layer in range(LAYERS):
+        for name, value in (
+                ("linear1.weight", rng.normal(0, wide ** -0.5,
+                                              (hidden, wide))),
+                ("linear1.bias", np.zeros(hidden)),
+                ("linear2.weight", rng.normal(0, 2, (KV_HEADS, hidden))),
+                ("bias", np.full(KV_HEADS, 4.0))):
+            raw = value.astype("<f4").tobytes()
+            header[f"model.layers.{layer}.self_attn.retention_gate.{name}"] = {
+                "dtype": "F32", "shape": list(value.shape),
+                "data_offsets": [len(data), len(data) + len(raw)]}
+            data += raw
+    text = json.dumps(header).encode()
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
     return Path(path)
