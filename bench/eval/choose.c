@@ -133,10 +133,10 @@ enum err chooser_look(struct chooser *c, const struct table *t,
 /* A deep copy has its entries in the slots of the original, so that the view
  * is good for both. */
 static enum err apply_policy(struct chooser *c, const struct choice *how,
-                             struct table *copy)
+                             uint32_t n_entries, struct table *t)
 {
     struct policy_params params = how->policy->defaults;
-    params.n_entries = choice_entries(how->budget, c->n_seen);
+    params.n_entries = n_entries;
     params.n_sinks = how->n_sinks;
     params.n_recent = how->n_recent;
     params.min_head = how->min_head;
@@ -145,21 +145,22 @@ static enum err apply_policy(struct chooser *c, const struct choice *how,
                               c->size.workers, c->keep);
     if (rc != OK)
         return rc;
-    view_gone(c->view, copy, c->keep, c->gone);
-    compact_table(copy, c->gone);
+    view_gone(c->view, t, c->keep, c->gone);
+    compact_table(t, c->gone);
     memset(c->gone, 0, pool_stats(c->size.pool).n_units * sizeof(*c->gone));
     return OK;
 }
 
 static enum err apply_pass(struct chooser *c, const struct choice *how,
-                           struct table *copy, struct errmsg *m)
+                           uint32_t n_entries, struct table *t,
+                           struct errmsg *m)
 {
     struct select_session session = {
-        .table = copy, .n_seen = c->n_seen, .cap = UINT64_MAX};
+        .table = t, .n_seen = c->n_seen, .cap = UINT64_MAX};
     struct select_tenant tenant = {.cap = UINT64_MAX};
-    uint64_t n_lists = (uint64_t)copy->n_layers * copy->n_kv_heads;
-    uint64_t wanted = n_lists * choice_entries(how->budget, c->n_seen);
-    uint64_t all = table_n_entries(copy);
+    uint64_t n_lists = (uint64_t)t->n_layers * t->n_kv_heads;
+    uint64_t wanted = n_lists * n_entries;
+    uint64_t all = table_n_entries(t);
     struct select_input in = {.pool = c->size.pool,
                               .session = &session,
                               .tenant = &tenant,
@@ -177,13 +178,13 @@ static enum err apply_pass(struct chooser *c, const struct choice *how,
         return err_set(m, ERR_INVAL,
                        "a budget of %g leaves fewer entries than are protected",
                        how->budget);
-    compact_table(copy, select_gone(c->select));
+    compact_table(t, select_gone(c->select));
     return OK;
 }
 
 enum err chooser_apply(struct chooser *c, const struct choice *how,
-                       struct table *copy, struct errmsg *m)
+                       uint32_t n_entries, struct table *t, struct errmsg *m)
 {
-    return how->kind == CHOICE_PASS ? apply_pass(c, how, copy, m)
-                                    : apply_policy(c, how, copy);
+    return how->kind == CHOICE_PASS ? apply_pass(c, how, n_entries, t, m)
+                                    : apply_policy(c, how, n_entries, t);
 }

@@ -74,9 +74,11 @@ MUST_CHECK enum err chooser_look(struct chooser *c, const struct table *t,
                                  const struct probe *p, uint32_t n_seen,
                                  uint32_t needs);
 
-/* Takes the entries out of a deep copy of that cache that the choice
- * (CHOICE_PASS or CHOICE_POLICY) does not keep. */
+/* Takes the entries out of that cache, or out of a deep copy of it, that the
+ * choice (CHOICE_PASS or CHOICE_POLICY) does not keep when n_entries a head
+ * stay on average. Its units are its own. */
 MUST_CHECK enum err chooser_apply(struct chooser *c, const struct choice *how,
-                                  struct table *copy, struct errmsg *m);
+                                  uint32_t n_entries, struct table *t,
+                                  struct errmsg *m);
 
 #endif

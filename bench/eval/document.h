@@ -31,6 +31,7 @@ enum task {
     TASK_D,
     TASK_E1,
     TASK_E2,
+    TASK_E3,
     TASK_F,
     TASK_G,
     TASK_I,
@@ -71,6 +72,9 @@ struct document {
     /* Its first tokens that are no content (BOS, the template's beginning):
      * what is left of the prompt without the document. */
     uint32_t n_head;
+    /* To be read in so many stages, with a compression after each; 0 and 1:
+     * one after the whole prompt. */
+    uint32_t n_stages;
     uint32_t n_probes, n_questions;
     struct document_probe probe[DOCUMENT_PROBES_MAX];
 };

@@ -42,6 +42,7 @@ enum err maker_chains(struct document *d, struct maker *k);
 enum err maker_moves(struct document *d, struct maker *k);
 enum err maker_statements(struct document *d, struct maker *k);
 enum err maker_changes(struct document *d, struct maker *k);
+enum err maker_stages(struct document *d, struct maker *k);
 
 /* BOS, where the model begins texts with it. */
 enum err maker_start_text(struct document *d, const struct maker *k);

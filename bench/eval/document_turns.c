@@ -8,6 +8,7 @@
 enum {
     STATEMENTS = 8,
     CHANGES = 4,
+    STAGES = 4,
     FILLER_TURNS = 2, /* behind a statement and its reply */
     FILLER_MIN = 8    /* bytes of such a turn */
 };
@@ -129,4 +130,10 @@ enum err maker_statements(struct document *d, struct maker *k)
 enum err maker_changes(struct document *d, struct maker *k)
 {
     return make(d, k, CHANGES);
+}
+
+enum err maker_stages(struct document *d, struct maker *k)
+{
+    d->n_stages = STAGES;
+    return make(d, k, 0);
 }

@@ -89,7 +89,8 @@ static const struct option options[] = {
      .help = "What is asked: A (next tokens of a book), A2 (a passage again, "
              "with other names), B1 (one number told in a book), B2 (eight "
              "facts), C (a long list), D (names that stand for others), E1 "
-             "(what was said in a chat), E2 (and then changed), F (passages "
+             "(what was said in a chat), E2 (and then changed), E3 (compressed "
+             "in stages), F (passages "
              "again), G (examples of a rule), I (where people went)."},
     {.name = "docs",
      .type = OPT_INT,

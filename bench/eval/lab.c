@@ -327,13 +327,28 @@ static enum err read_questions(struct lab *l)
     return rc;
 }
 
+/* Tokens that a state has seen. */
+static uint32_t n_seen(const struct lab *l, uint32_t i_state)
+{
+    return (uint32_t)l->d->prompt.n + n_given(l, probe_of(l->d, i_state));
+}
+
 static enum err look(struct lab *l, uint32_t i_state, uint32_t needs)
 {
-    uint32_t n_seen = (uint32_t)l->d->prompt.n;
-    if (l->o.mode == LAB_AWARE)
-        n_seen += n_given(l, probe_of(l->d, i_state));
     return chooser_look(l->chooser, l->state[i_state], l->probe[i_state],
-                        n_seen, needs);
+                        n_seen(l, i_state), needs);
+}
+
+/* Tokens [from, to) of the prompt. */
+static enum err feed(struct lab *l, struct table *t, struct probe *p,
+                     uint32_t from, uint32_t to)
+{
+    struct scoring_run run = {.table = t,
+                              .probe = p,
+                              .ids = l->d->prompt.id + from,
+                              .n = to - from,
+                              .pos = from};
+    return scoring_feed(l->scoring, &run);
 }
 
 enum err lab_open(struct lab *l, const struct document *d, struct figures *full,
@@ -346,8 +361,7 @@ enum err lab_open(struct lab *l, const struct document *d, struct figures *full,
         probe_reset(l->probe[0]);
     l->state[0] = new_table(l);
     if (l->state[0] != NULL)
-        rc = scoring_feed(l->scoring, l->state[0], l->probe[0], d->prompt.id,
-                          (uint32_t)d->prompt.n);
+        rc = feed(l, l->state[0], l->probe[0], 0, (uint32_t)d->prompt.n);
     if (rc == OK && l->o.mode == LAB_AWARE)
         rc = read_questions(l);
     if (rc == OK && l->o.mode == LAB_AGNOSTIC)
@@ -374,7 +388,7 @@ static enum err ask_without_context(struct lab *l, struct figures *out)
     uint32_t n_head = l->d->n_head;
     enum err rc = head[0] == NULL ? ERR_NOMEM : OK;
     if (rc == OK)
-        rc = scoring_feed(l->scoring, head[0], NULL, l->d->prompt.id, n_head);
+        rc = feed(l, head[0], NULL, 0, n_head);
     for (uint32_t i = 0; i < l->d->n_probes && rc == OK; i++) {
         const struct document_probe *p = &l->d->probe[i];
         rc = fork_shared(&fork[i], head[0], capacity(l));
@@ -406,13 +420,45 @@ static enum err ask_compressed(struct lab *l, const struct choice *c,
         if (rc == OK)
             rc = fork_deep(&copy[i], l->state[i], capacity(l));
         if (rc == OK)
-            rc = chooser_apply(l->chooser, c, copy[i], m);
+            rc = chooser_apply(l->chooser, c,
+                               choice_entries(c->budget, n_seen(l, i)), copy[i],
+                               m);
     }
     if (rc == OK)
         rc = score(l, copy, l->n_states, false, out);
     if (rc == OK)
         count_entries(l, out, copy, l->n_states);
     free_tables(copy, DOCUMENT_QUESTIONS_MAX);
+    return rc;
+}
+
+/* The prompt comes in stages and is compressed after each, always to what the
+ * budget is of the whole: what left is not there when the next stage is read.
+ * What the chooser had seen of the document is lost. */
+static enum err ask_staged(struct lab *l, const struct choice *c,
+                           struct figures *out, struct errmsg *m)
+{
+    uint32_t n = (uint32_t)l->d->prompt.n, n_stages = l->d->n_stages;
+    struct table *t[1] = {new_table(l)};
+    struct probe *p = l->probe[0];
+    enum err rc = t[0] != NULL ? OK : ERR_NOMEM;
+    if (p != NULL)
+        probe_reset(p);
+    for (uint32_t i = 0, from = 0; i < n_stages && rc == OK; i++) {
+        uint32_t to = (uint32_t)((uint64_t)n * (i + 1) / n_stages);
+        rc = feed(l, t[0], p, from, to);
+        if (rc == OK)
+            rc = chooser_look(l->chooser, t[0], p, to, c->policy->needs);
+        if (rc == OK)
+            rc = chooser_apply(l->chooser, c, choice_entries(c->budget, n),
+                               t[0], m);
+        from = to;
+    }
+    if (rc == OK)
+        rc = score(l, t, 1, false, out);
+    if (rc == OK)
+        count_entries(l, out, t, 1);
+    table_free(t[0]);
     return rc;
 }
 
@@ -432,7 +478,9 @@ enum err lab_ask(struct lab *l, const struct choice *c, struct figures *out,
         break;
     case CHOICE_PASS:
     case CHOICE_POLICY:
-        rc = ask_compressed(l, c, out, &why);
+        rc = l->d->n_stages > 1 && l->o.mode == LAB_AGNOSTIC
+                 ? ask_staged(l, c, out, &why)
+                 : ask_compressed(l, c, out, &why);
         break;
     }
     return rc == OK ? OK

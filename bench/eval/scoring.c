@@ -228,13 +228,12 @@ enum err scoring_score(struct scoring *s, const struct scoring_run *run,
     return feed_all(s, run, n_runs);
 }
 
-enum err scoring_feed(struct scoring *s, struct table *t, struct probe *probe,
-                      const int32_t *ids, uint32_t n)
+enum err scoring_feed(struct scoring *s, const struct scoring_run *run)
 {
     /* No row of it predicts: `first` is behind them all. The last id of a run
      * is not fed, so the run is one longer; its last id is not read. */
-    struct scoring_run all = {
-        .table = t, .probe = probe, .ids = ids, .n = n + 1, .first = n + 1};
+    struct scoring_run all = *run;
+    all.n = all.first = run->n + 1;
     return feed_all(s, &all, 1);
 }
 

@@ -55,11 +55,10 @@ MUST_CHECK enum err scoring_new(struct scoring **out, struct model *model,
 void scoring_free(struct scoring *s); /* NULL is allowed */
 uint64_t scoring_bytes(const struct model_info *info, uint32_t max_scored);
 
-/* Feeds n tokens from position 0 on, whose predictions nobody wants. probe as
- * above. ERR_BUDGET: the pool of the table has too few free units. */
-MUST_CHECK enum err scoring_feed(struct scoring *s, struct table *t,
-                                 struct probe *probe, const int32_t *ids,
-                                 uint32_t n);
+/* Feeds all ids of a run, whose predictions nobody wants; first is not read.
+ * ERR_BUDGET: the pool of the table has too few free units. */
+MUST_CHECK enum err scoring_feed(struct scoring *s,
+                                 const struct scoring_run *run);
 
 /* The same for several tables at once: of each run the ids before first - 1,
  * so that a scoring_run() from there predicts what is left. */

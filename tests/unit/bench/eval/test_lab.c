@@ -191,8 +191,9 @@ static void cache_init(struct cache *x, const struct gate *gate)
     assert_int_equal(chooser_new(&x->c, &size, &m), OK);
     assert_int_equal(
         table_new(&x->t, x->pool, i->n_layers, i->n_kv_heads, RIG_TOKENS), OK);
-    assert_int_equal(scoring_feed(x->s, x->t, NULL, d.prompt.id, RIG_TOKENS),
-                     OK);
+    struct scoring_run run = {
+        .table = x->t, .ids = d.prompt.id, .n = RIG_TOKENS};
+    assert_int_equal(scoring_feed(x->s, &run), OK);
     assert_int_equal(fork_deep(&x->copy, x->t, RIG_TOKENS), OK);
     assert_int_equal(
         chooser_look(x->c, x->t, NULL, RIG_TOKENS, POLICY_LOG_BETA), OK);
@@ -219,6 +220,50 @@ static void positions(const struct cache *x, uint32_t k,
                  ->pos[e % KV_UNIT]] = 1;
 }
 
+/* Compressed in stages: as many entries stay, nothing taken out is as good as
+ * one stage, and the document is the same each time it is asked. */
+static void stages_keep_the_budget(void **state)
+{
+    (void)state;
+    struct setup x;
+    static const char *const policies[] = {"streamingllm", "snapkv", "h2o",
+                                           "dbtrimkv"};
+    setup_init(&x, LAB_AGNOSTIC, TASK_E3, 2);
+    double each = floor(0.25 * (double)x.d.prompt.n + 0.5);
+    assert_int_equal(x.d.n_stages, 4);
+    for (int p = 0; p < 4; p++) {
+        struct figures all = ask(&x, policies[p], 1);
+        for (int i = 0; i < METRIC_COUNT; i++)
+            assert_true(fabs(all.metric[i] - x.full.metric[i]) < 1e-6);
+        struct figures staged = ask(&x, policies[p], 0.25);
+        assert_true(staged.n_entries == each * n_lists(&x));
+        struct figures again = ask(&x, policies[p], 0.25);
+        assert_true(same_metrics(&staged, &again));
+    }
+    setup_fini(&x);
+}
+
+/* With one stage E3 is E1 and with the sinks and the newest both keep the same
+ * positions, but the values of the later ones were computed without the
+ * middle: the figures differ. */
+static void what_left_early_is_missed(void **state)
+{
+    (void)state;
+    struct setup x, y;
+    struct errmsg m = {""};
+    setup_init(&x, LAB_AGNOSTIC, TASK_E3, 1);
+    setup_init(&y, LAB_AGNOSTIC, TASK_E3, 1);
+    lab_close(y.l);
+    y.d.n_stages = 1;
+    assert_int_equal(lab_open(y.l, &y.d, &y.full, &m), OK);
+    struct figures staged = ask(&x, "streamingllm", 0.125);
+    struct figures once = ask(&y, "streamingllm", 0.125);
+    assert_true(staged.n_entries == once.n_entries);
+    assert_true(fabs(staged.metric[METRIC_KL] - once.metric[METRIC_KL]) > 1e-6);
+    setup_fini(&x);
+    setup_fini(&y);
+}
+
 /* What "streamingllm" leaves: the first entries and the last. */
 static void kept_entries_are_sinks_and_the_newest(void **state)
 {
@@ -228,7 +273,10 @@ static void kept_entries_are_sinks_and_the_newest(void **state)
     struct errmsg m = {""};
     struct choice how = rig_choice("streamingllm", 0.1);
     cache_init(&x, NULL);
-    assert_int_equal(chooser_apply(x.c, &how, x.copy, &m), OK);
+    assert_int_equal(chooser_apply(x.c, &how,
+                                   choice_entries(how.budget, RIG_TOKENS),
+                                   x.copy, &m),
+                     OK);
     for (uint32_t k = 0; k < x.n_lists; k++) {
         uint8_t seen[RIG_TOKENS];
         positions(&x, k, seen);
@@ -300,7 +348,10 @@ static void gates_rank_entries(void **state)
         bool is_ragged = false;
         how.min_head = 0;
         cache_init(&x, gate);
-        assert_int_equal(chooser_apply(x.c, &how, x.copy, &m), OK);
+        assert_int_equal(chooser_apply(x.c, &how,
+                                       choice_entries(how.budget, RIG_TOKENS),
+                                       x.copy, &m),
+                         OK);
         assert_int_equal(table_n_entries(x.copy), x.n_lists * RIG_TOKENS / 4);
         for (uint32_t k = 0; k < x.n_lists; k++)
             is_ragged = is_ragged || x.copy->list[k].len != RIG_TOKENS / 4;
@@ -339,6 +390,8 @@ int main(void)
         cmocka_unit_test(a_document_stays_as_it_was),
         cmocka_unit_test(the_question_is_part_of_an_aware_prompt),
         cmocka_unit_test(kept_entries_are_sinks_and_the_newest),
+        cmocka_unit_test(stages_keep_the_budget),
+        cmocka_unit_test(what_left_early_is_missed),
         cmocka_unit_test(gates_rank_entries),
         cmocka_unit_test(names_are_checked)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,13 @@ static struct table *new_table(const struct setup *x)
     return t;
 }
 
+static enum err feed(const struct setup *x, struct table *t, const int32_t *ids,
+                     uint32_t n)
+{
+    struct scoring_run run = {.table = t, .ids = ids, .n = n};
+    return scoring_feed(x->s, &run);
+}
+
 /* Logits of every id, one step a token: [n][n_vocab]; free() them. */
 static float *plain_logits(const struct setup *x, struct table *t,
                            const int32_t *ids, uint32_t n, uint32_t pos)
@@ -116,8 +123,7 @@ static void scores_are_those_of_single_steps(void **state)
     setup_init(&x);
     for (int k = 0; k < 3; k++) {
         t[k] = new_table(&x);
-        assert_int_equal(
-            scoring_feed(x.s, t[k], NULL, x.ids + 5 * k, 20 + (uint32_t)k), OK);
+        assert_int_equal(feed(&x, t[k], x.ids + 5 * k, 20 + (uint32_t)k), OK);
         run[k] = (struct scoring_run){.table = t[k],
                                       .ids = x.ids + 30 + 10 * k,
                                       .n = n[k],
@@ -161,7 +167,7 @@ static void divergence_is_from_the_reference(void **state)
             .ids = x.ids + 60, .n = 80, .first = 2, .pos = 25};
         run.table = t[k] = new_table(&x);
         plain[k] = new_table(&x);
-        assert_int_equal(scoring_feed(x.s, t[k], NULL, x.ids + 30 * k, 25), OK);
+        assert_int_equal(feed(&x, t[k], x.ids + 30 * k, 25), OK);
         assert_int_equal(scoring_score(x.s, &run, 1, k == 0, scored), OK);
         free(plain_logits(&x, plain[k], x.ids + 30 * k, 25, 0));
         logits[k] = plain_logits(&x, plain[k], run.ids, 79, 25);
@@ -189,9 +195,9 @@ static void a_full_pool_is_told(void **state)
     uint32_t all = pool_stats(x.pool).n_units;
     struct table *t = new_table(&x);
     assert_int_equal(pool_reserve(x.pool, all), OK);
-    assert_int_equal(scoring_feed(x.s, t, NULL, x.ids, 10), ERR_BUDGET);
+    assert_int_equal(feed(&x, t, x.ids, 10), ERR_BUDGET);
     pool_unreserve(x.pool, all);
-    assert_int_equal(scoring_feed(x.s, t, NULL, x.ids, 10), OK);
+    assert_int_equal(feed(&x, t, x.ids, 10), OK);
     assert_int_equal(pool_stats(x.pool).reserved, 0);
     table_free(t);
     setup_fini(&x);
