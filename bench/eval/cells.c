@@ -18,7 +18,7 @@ struct group {
 struct work {
     struct cells *out;
     const struct cells_input *in;
-    double *x, *y; /* [n_tasks * n_docs] */
+    double *x, *y, *z; /* [n_tasks * n_docs] */
 };
 
 void cells_fini(struct cells *c)
@@ -74,8 +74,10 @@ static double mean_of(const double *x, uint32_t n)
     return sum / n;
 }
 
-/* The row that `like` begins, with the interval of w->x. */
-static enum err add_row(struct work *w, const struct cells_row *like)
+/* The row that `like` begins, with the interval of w->x, or of its ratio to
+ * y. */
+static enum err add_row(struct work *w, const struct cells_row *like,
+                        const double *y)
 {
     struct cells *c = w->out;
     struct cells_row *grown =
@@ -85,7 +87,10 @@ static enum err add_row(struct work *w, const struct cells_row *like)
     c->row = grown;
     struct cells_row *row = &c->row[c->n];
     *row = *like;
-    enum err rc = interval_of(&row->value, w->x, row->n, w->in->seed);
+    enum err rc =
+        y == NULL
+            ? interval_of(&row->value, w->x, row->n, w->in->seed)
+            : interval_of_ratio(&row->value, w->x, y, row->n, w->in->seed);
     c->n += rc == OK;
     return rc;
 }
@@ -106,7 +111,7 @@ static enum err add_value(struct work *w, const struct group *g,
     struct cells_row row = start_row(w, g, c, n);
     row.is_weak = metric == METRIC_EM && g->is_weak;
     snprintf(row.metric, sizeof(row.metric), "%s", metric_name(metric));
-    return add_row(w, &row);
+    return add_row(w, &row, NULL);
 }
 
 static enum err add_difference(struct work *w, const struct group *g,
@@ -124,7 +129,44 @@ static enum err add_difference(struct work *w, const struct group *g,
     row.against = other->name;
     snprintf(row.metric, sizeof(row.metric), "%s_minus_%s", metric_name(metric),
              name);
-    return add_row(w, &row);
+    return add_row(w, &row, NULL);
+}
+
+/* The choice of a kind, of which there is one at most. */
+static const struct choice *only(const struct work *w, enum choice_kind kind)
+{
+    for (uint32_t i = 0; i < w->in->n_choices; i++)
+        if (w->in->choice[i].kind == kind)
+            return &w->in->choice[i];
+    return NULL;
+}
+
+/* (policy - no-context) / (full - no-context), each the mean over documents:
+ * docs/design, evaluation 3.1. Divergence has no such scale: full has none. */
+static enum err add_normalised(struct work *w, const struct group *g,
+                               const struct choice *c, enum metric metric)
+{
+    const struct choice *full = only(w, CHOICE_FULL);
+    const struct choice *none = only(w, CHOICE_NO_CONTEXT);
+    if (full == NULL || none == NULL || metric == METRIC_KL ||
+        metric == METRIC_AGREE)
+        return OK;
+    uint32_t n = collect(w, g, c, metric, w->x);
+    collect(w, g, full, metric, w->y);
+    collect(w, g, none, metric, w->z);
+    double range = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        w->x[i] -= w->z[i];
+        w->y[i] -= w->z[i];
+        range += w->y[i];
+    }
+    if (n == 0 || range == 0)
+        return OK;
+    struct cells_row row = start_row(w, g, c, n);
+    row.is_weak = metric == METRIC_EM && g->is_weak;
+    snprintf(row.metric, sizeof(row.metric), "%s_normalised",
+             metric_name(metric));
+    return add_row(w, &row, w->y);
 }
 
 /* The best policy of the same budget but c itself; NULL: there is none. */
@@ -176,6 +218,8 @@ static enum err add_cell(struct work *w, const struct group *g,
         if (best != NULL)
             rc = add_difference(w, g, c, best, (enum metric)i, "best");
     }
+    for (int i = 0; i < METRIC_COUNT && rc == OK && is_policy(c); i++)
+        rc = add_normalised(w, g, c, (enum metric)i);
     for (int i = 0; i < METRIC_COUNT && rc == OK && named != NULL; i++)
         rc = add_difference(w, g, c, named, (enum metric)i, named->name);
     return rc;
@@ -214,7 +258,8 @@ enum err cells_compute(struct cells *out, const struct cells_input *in,
     bool any_weak = false;
     w.x = calloc(n + 1, sizeof(*w.x));
     w.y = calloc(n + 1, sizeof(*w.y));
-    if (w.x == NULL || w.y == NULL)
+    w.z = calloc(n + 1, sizeof(*w.z));
+    if (w.x == NULL || w.y == NULL || w.z == NULL)
         rc = ERR_NOMEM;
     for (uint32_t t = 0; t < in->n_tasks && rc == OK; t++) {
         struct group g = {task_info(in->task[t])->name, &in->task[t], 1,
@@ -228,6 +273,7 @@ enum err cells_compute(struct cells *out, const struct cells_input *in,
     }
     free(w.x);
     free(w.y);
+    free(w.z);
     if (rc != OK) {
         cells_fini(&cells);
         return err_set(m, rc, "no memory for the table");

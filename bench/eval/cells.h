@@ -5,8 +5,9 @@
  * metric. Differences are taken document by document (interval.h): against
  * the best other policy of the same budget (`kl_minus_best`: this policy minus
  * the other, so below zero is better), and against one that the caller names
- * (`kl_minus_snapkv`). With several tasks there is one more, "all", with the
- * documents of all of them.
+ * (`kl_minus_snapkv`). Where both ends of the scale are there, `em_normalised`
+ * is where a policy stands between "no-context" (0) and "full" (1). With
+ * several tasks there is one more, "all", with the documents of all of them.
  *
  * Threads: one at a time.
  */

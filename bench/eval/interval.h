@@ -27,4 +27,10 @@ struct interval {
 MUST_CHECK enum err interval_of(struct interval *out, const double *x, size_t n,
                                 uint64_t seed);
 
+/* Of the quotient of two sums, of a[0..n) and b[0..n), over the same draws of
+ * documents; b adds up to something else than zero. A draw in which it does not
+ * says nothing and counts as the whole sample does. */
+MUST_CHECK enum err interval_of_ratio(struct interval *out, const double *a,
+                                      const double *b, size_t n, uint64_t seed);
+
 #endif

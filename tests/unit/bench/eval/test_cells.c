@@ -150,6 +150,27 @@ static void the_best_other_has_the_same_budget(void **state)
     records_close(s.r);
 }
 
+/* em of full is 1; of no-context, here in place of knorm, what it is of random:
+ * so random is at the lower end, in every draw. */
+static void normalised_is_between_the_ends(void **state)
+{
+    (void)state;
+    struct setup s;
+    setup_init(&s, 0);
+    s.choice[3].kind = CHOICE_NO_CONTEXT;
+    struct cells c = compute(&s);
+    const struct cells_row *row =
+        cells_find(&c, "B2", &s.choice[1], "em_normalised");
+    assert_non_null(row);
+    assert_true(near(row->value.mean, 0) && near(row->value.lo, 0));
+    /* nll is 0.5 for all: there is no scale. */
+    assert_null(cells_find(&c, "B2", &s.choice[1], "nll_normalised"));
+    assert_null(cells_find(&c, "B2", &s.choice[1], "kl_normalised"));
+    assert_null(cells_find(&c, "B2", &s.choice[0], "em_normalised"));
+    cells_fini(&c);
+    records_close(s.r);
+}
+
 static void a_weak_model_is_told(void **state)
 {
     (void)state;
@@ -335,6 +356,7 @@ int main(void)
         cmocka_unit_test(means_are_over_documents),
         cmocka_unit_test(differences_are_paired),
         cmocka_unit_test(the_best_other_has_the_same_budget),
+        cmocka_unit_test(normalised_is_between_the_ends),
         cmocka_unit_test(a_weak_model_is_told),
         cmocka_unit_test(rows_are_lines_of_json),
         cmocka_unit_test(a_file_of_something_else_is_told),

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -89,6 +90,43 @@ static void the_seed_decides(void **state)
     assert_true(a.lo != c.lo || a.hi != c.hi);
 }
 
+static bool near(double a, double b)
+{
+    return fabs(a - b) < 1e-12;
+}
+
+/* Equal divisors: the interval of the mean, divided. The same numbers above and
+ * below: 1, whatever is drawn. */
+static void ratios(void **state)
+{
+    (void)state;
+    double a[20], b[20];
+    struct interval r, m;
+    struct rng rng;
+    rng_seed(&rng, 3);
+    for (int i = 0; i < 20; i++) {
+        a[i] = rng_double(&rng);
+        b[i] = -2;
+    }
+    assert_int_equal(interval_of_ratio(&r, a, b, 20, 5), OK);
+    m = of(a, 20, 5);
+    assert_true(near(r.mean, m.mean / -2) && near(r.lo, m.hi / -2) &&
+                near(r.hi, m.lo / -2));
+    assert_int_equal(interval_of_ratio(&r, a, a, 20, 5), OK);
+    assert_true(near(r.mean, 1) && near(r.lo, 1) && near(r.hi, 1));
+}
+
+/* Two documents, of which one says nothing: a draw of it alone counts as the
+ * whole. */
+static void a_draw_that_says_nothing(void **state)
+{
+    (void)state;
+    const double a[] = {0, 3}, b[] = {0, 4};
+    struct interval r;
+    assert_int_equal(interval_of_ratio(&r, a, b, 2, 1), OK);
+    assert_true(near(r.mean, 0.75) && near(r.lo, 0.75) && near(r.hi, 0.75));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -97,6 +135,8 @@ int main(void)
         cmocka_unit_test(two_documents),
         cmocka_unit_test(one_of_four),
         cmocka_unit_test(many_documents),
-        cmocka_unit_test(the_seed_decides)};
+        cmocka_unit_test(the_seed_decides),
+        cmocka_unit_test(ratios),
+        cmocka_unit_test(a_draw_that_says_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
