@@ -109,6 +109,11 @@ static bool unit_keys(const struct select *s, const struct view *v, unit_id u,
 {
     if (!(s->own[u / 64] >> (u % 64) & 1))
         return false;
+    /* A unit with more users is in the lists of other sessions of the pass as
+     * well, and is the business of one of them. */
+    uint32_t n_users = v->session->n_users;
+    if (n_users > 1 && pool_refs(s->in->pool, u) != n_users)
+        return false;
     const struct kv_meta *m = v->meta + u;
     uint32_t left = v->len - i * KV_UNIT, out = s->gone[u];
     if (left < KV_UNIT)

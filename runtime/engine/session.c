@@ -489,8 +489,9 @@ static bool can_replace(const struct session *s, const struct session *part)
         return false;
     if (s->n_stored == part->n_stored && s->n_lost > part->n_lost)
         return false;
-    return s->n_lost == 0 ||
-           (part->n_lost > 0 && forget_rules_equal(&s->rules, &part->rules));
+    return session_is_pristine(s) ||
+           (!session_is_pristine(part) &&
+            forget_rules_equal(&s->rules, &part->rules));
 }
 
 void session_absorb(struct sessions *ss, const struct session *s)

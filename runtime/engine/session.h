@@ -81,6 +81,14 @@ struct session {
     struct watch *watch; /* while its prompt is admitted, or NULL */
 };
 
+/* True if all that it has stored is there as it was computed: then it serves
+ * anybody. Of a re-positioned session a beginning may be complete, but its
+ * keys are turned. */
+static inline bool session_is_pristine(const struct session *s)
+{
+    return s->n_lost == 0 && s->rope == s->n_stored;
+}
+
 struct session_list {
     struct session *first, *last;
     uint32_t n;

@@ -462,6 +462,17 @@ static void a_chat_goes_on_beyond_the_context(void **state)
                              s.evicted_entries,
                          true);
 
+        /* Complete again after a rollback, but its keys are turned: nobody
+         * else may use it. */
+        int32_t q4[24];
+        toy_prompt(q4, 24, 99);
+        memcpy(q4, p, 4 * sizeof(*p));
+        q4[4] = (p[4] + 1) % TOY_END;
+        s = finish(ask(b.e, q4, 24, 0, r));
+        assert_int_equal(s.cached_tokens, 4);
+        assert_int_equal(s.evicted_entries, 0);
+        toy_expect(toy_ask(b.e, q4, 24, 5), q4, 24, 5);
+
         /* Not without a cap below the context, not exact, not uncut. */
         struct forget_rules bad = r;
         bad.session_tokens = 0;
