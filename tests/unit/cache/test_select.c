@@ -635,6 +635,40 @@ static void a_pass_over_nothing_ends_at_once(void **state)
     select_free(NULL);
 }
 
+/* Three tables share a beginning of 32, and two of them 16 more: each group's
+ * entries are chosen once, by the session that stands for it. */
+static void nested_groups_of_users_each_give_their_own(void **state)
+{
+    (void)state;
+    struct pool *p = new_pool(40);
+    struct tools t;
+    struct table *a = NULL, *b = NULL, *c = NULL;
+    assert_int_equal(table_new(&a, p, 1, 1, 64), OK);
+    assert_int_equal(pool_reserve(p, 4), OK);
+    (void)table_append(a, 64, 0, 0);
+    assert_int_equal(table_fork(&b, a, 48, 64), OK);
+    assert_int_equal(table_fork(&c, a, 32, 64), OK);
+    new_tools(&t, 40);
+    const struct select_session both[2] = {
+        {.table = b, .n_seen = 64, .n_users = 2, .cap = UINT64_MAX},
+        {.table = c, .n_seen = 64, .n_users = 3, .cap = UINT64_MAX}};
+    const struct select_tenant tenant = {.cap = UINT64_MAX};
+    const struct select_input in = {.pool = p,
+                                    .session = both,
+                                    .tenant = &tenant,
+                                    .n_sessions = 2,
+                                    .n_tenants = 1,
+                                    .k = 100};
+    assert_int_equal(run(t.roomy, t.workers[0], &in, UINT64_MAX), SELECT_STUCK);
+    assert_int_equal(select_list_gone(t.roomy, 0, 0), 16);
+    assert_int_equal(select_list_gone(t.roomy, 1, 0), 32);
+    end_tools(&t);
+    table_free(a);
+    table_free(b);
+    table_free(c);
+    pool_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -644,6 +678,7 @@ int main(void)
         cmocka_unit_test(what_is_appended_between_slices_does_not_count),
         cmocka_unit_test(what_does_not_fit_is_refused_with_the_reason),
         cmocka_unit_test(a_pass_over_nothing_ends_at_once),
+        cmocka_unit_test(nested_groups_of_users_each_give_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

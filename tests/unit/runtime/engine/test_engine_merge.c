@@ -258,9 +258,8 @@ static void nobody_else_sees_a_merge(void **state)
 
 /* More prompts than there are probes, in a pool that is too small for them,
  * and some are cancelled while they are read: all end, nothing is left. */
-static void many_prompts_share_a_small_pool(void **state)
+static void fill_a_small_pool(bool alike)
 {
-    (void)state;
     struct small s;
     struct gen *g[12];
     set_up(&s, 256);
@@ -269,7 +268,8 @@ static void many_prompts_share_a_small_pool(void **state)
         r.session_tokens = i % 4 == 1 ? 50 : 0;
         if (i % 5 == 4)
             r.policy = FORGET_STREAMINGLLM;
-        g[i] = ask_other(&s, 100 + (uint32_t)i * 25, 0, (uint64_t)i, r);
+        g[i] = ask_other(&s, 100 + (uint32_t)i * 25, alike ? PROMPT : 0,
+                         (uint64_t)i, r);
     }
     for (int i = 0; i < 12; i += 4)
         gen_cancel(g[i]);
@@ -278,6 +278,14 @@ static void many_prompts_share_a_small_pool(void **state)
         gen_release(g[i]);
     }
     tear_down(&s);
+}
+
+/* Texts that begin alike, so that what is shared must shrink, and others. */
+static void many_prompts_share_a_small_pool(void **state)
+{
+    (void)state;
+    fill_a_small_pool(false);
+    fill_a_small_pool(true);
 }
 
 static void the_same_requests_give_the_same_bytes(void **state)
