@@ -59,6 +59,9 @@ struct exchange {
     struct buf body;
     uint64_t received; /* bytes of body, kept or dropped */
     int status;        /* of the answer; 0: none was sent */
+    /* The client was there when the last of the answer was given away: a
+     * stream's to the socket, else to the library. It may close at once. */
+    bool is_told;
     int64_t started_us;
     bool is_pushed;            /* a prepare thread has it, or had it */
     struct job *job;           /* of a request that makes an answer */

@@ -344,12 +344,16 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t max)
     struct job *job = ex->job;
     (void)pos;
     for (;;) {
+        if (job->ended && job->out.len == 0) {
+            /* Asked for more, so the last event is out: a client that has
+             * closed since then has got everything. */
+            ex->is_told = true;
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        }
         if (exchange_is_over(ex))
             return MHD_CONTENT_READER_END_WITH_ERROR;
         if (job->out.len > 0)
             return send_events(ex, to, max);
-        if (job->ended)
-            return MHD_CONTENT_READER_END_OF_STREAM;
         if (make_events(job) != OK)
             return MHD_CONTENT_READER_END_WITH_ERROR;
         if (job->out.len == 0 && is_silent(ex) &&

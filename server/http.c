@@ -14,6 +14,7 @@
 #include "server/cors.h"
 #include "server/generate.h"
 #include "server/ids.h"
+#include "server/job.h"
 #include "server/models.h"
 #include "server/prepare.h"
 #include "server/reply.h"
@@ -441,7 +442,11 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     /* A prepare thread that still works on it sees that it is over. */
     pthread_mutex_lock(&ex->lock);
     bool refused = ex->early.close || ex->expired;
-    bool complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && !ex->gone;
+    /* A stream is told when its last byte is out; the end mark of the transfer
+     * coding may then meet a closed socket. */
+    bool complete =
+        ex->is_told && (code == MHD_REQUEST_TERMINATED_COMPLETED_OK ||
+                        (ex->job && ex->job->params.stream));
     ex->gone = true;
     atomic_store(&ex->left, true);
     pthread_mutex_unlock(&ex->lock);

@@ -79,8 +79,10 @@ static enum MHD_Result queue(struct exchange *ex, int status,
     if (ok == MHD_YES)
         ok = MHD_queue_response(ex->conn, (unsigned)status, r);
     MHD_destroy_response(r);
-    if (ok == MHD_YES)
+    if (ok == MHD_YES) {
         ex->status = status;
+        ex->is_told = !exchange_is_over(ex);
+    }
     return ok;
 }
 
@@ -143,10 +145,13 @@ enum MHD_Result reply_stream(struct exchange *ex,
     common(&h, ex, "text/event-stream; charset=utf-8");
     put(&h, "Cache-Control", "no-cache");
     put(&h, "X-Accel-Buffering", "no");
-    return queue(ex, MHD_HTTP_OK,
-                 MHD_create_response_from_callback(
-                     MHD_SIZE_UNKNOWN, STREAM_BLOCK, read, ex, NULL),
-                 &h);
+    enum MHD_Result ok =
+        queue(ex, MHD_HTTP_OK,
+              MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK,
+                                                read, ex, NULL),
+              &h);
+    ex->is_told = false;
+    return ok;
 }
 
 static enum err raw_text(struct buf *out, struct exchange *ex,

@@ -36,6 +36,22 @@ def test_a_client_that_leaves_while_it_is_answered(server, stream, reset):
         assert time.monotonic() < end
 
 
+@pytest.mark.parametrize("reset", [False, True], ids=["close", "reset"])
+def test_a_client_that_closes_after_the_last_event_was_served(server, reset):
+    before = server.value("ebb_requests_total", outcome="ok", route="chat")
+    gone = server.value("ebb_requests_total", outcome="cancelled")
+    for _ in range(8):
+        s = server.connect()
+        s.sendall(request("POST", CHAT, chat(stream=True, max_tokens=2)))
+        read_until(s, b"data: [DONE]\n\n")
+        leave(s, reset)
+    end = time.monotonic() + 5
+    while server.value("ebb_requests_total", outcome="ok",
+                       route="chat") != before + 8:
+        assert time.monotonic() < end
+    assert server.value("ebb_requests_total", outcome="cancelled") == gone
+
+
 def test_a_client_that_leaves_during_prefill(server):
     s = server.connect()
     # Unlike anything cached, and long enough to be caught in the act.
