@@ -9,10 +9,10 @@ import pytest
 
 WORDS = ("the tide was slow and grey over sand when a wind had risen from "
          "harbour walls where boats lay tied with rope under old cranes").split()
-ARGS = ["--context", "384", "--docs", "2", "--tasks", "A,B1",
+ARGS = ["--context", "384", "--docs", "1", "--tasks", "B1,F",
         "--policy", "full,no-context,streamingllm,keydiff",
         "--budget", "0.25"]
-N_RECORDS = 2 * 2 * 4
+N_RECORDS = 2 * 4
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_rows_and_table(whole):
     out, r = whole
     cells = {(x["task"], x["policy"], x["budget"], x["metric"]): x
              for x in rows(out)}
-    for task in ("A", "B1", "all"):
+    for task in ("B1", "F", "all"):
         full = cells[task, "full", 1, "kl"]
         none = cells[task, "no-context", 0, "kl"]
         kept = [cells[task, p, 0.25, "kl"] for p in ("streamingllm",
@@ -58,11 +58,11 @@ def test_rows_and_table(whole):
         assert kept[0]["bytes"] == pytest.approx(full["bytes"] / 4, rel=0.01)
         for x in (full, none, *kept):
             assert x["lo"] <= x["mean"] <= x["hi"]
-            assert x["n"] == (4 if task == "all" else 2)
+            assert x["n"] == (2 if task == "all" else 1)
             assert x["mode"] == "agnostic" and x["context"] == 384
     # One policy's best rival is the other: their differences mirror.
-    a = cells["A", "keydiff", 0.25, "kl_minus_best"]
-    b = cells["A", "streamingllm", 0.25, "kl_minus_best"]
+    a = cells["F", "keydiff", 0.25, "kl_minus_best"]
+    b = cells["F", "streamingllm", 0.25, "kl_minus_best"]
     assert a["mean"] == -b["mean"] and a["against"] == "streamingllm"
     # A passkey in plain words is what even a small model finds.
     assert cells["B1", "full", 1, "nll"]["mean"] < \
@@ -78,12 +78,12 @@ def test_a_killed_run_goes_on(whole, ebb, small_model, text, tmp_path):
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 120
     while time.monotonic() < end and (
-            not part.exists() or part.read_text().count("\n") < 5):
+            not part.exists() or part.read_text().count("\n") < 2):
         time.sleep(0.02)
     p.send_signal(signal.SIGKILL)
     p.wait()
     done = part.read_text().count("\n")
-    assert 5 <= done < N_RECORDS and not out.exists()
+    assert 2 <= done < N_RECORDS and not out.exists()
     with open(part, "a") as f:  # a line that was being written
         f.write('{"key":"')
     r = subprocess.run(command(ebb, small_model, text, out),
