@@ -182,7 +182,10 @@ static enum queue_verdict try_start(void *user, struct queue_node *node)
 
     const struct session_wish wish = {.token = g->request.tokens,
                                       .n = g->request.n_tokens,
-                                      .rules = &g->request.forget};
+                                      .rules = &g->request.forget,
+                                      .options = &e->o.forget,
+                                      .pin = g->request.pin,
+                                      .n_pins = g->request.n_pins};
     struct session_match match = sessions_match(&e->sessions, &wish);
     if (match.ahead && match.n_ahead - match.n_tokens >= ENGINE_HOLD_LEAST) {
         e->look = true;

@@ -249,6 +249,10 @@ enum err session_new(struct sessions *ss, struct session **out,
     s->rope = rope_of(start->from, start->n_shared, s->table);
     s->n_lost = (uint64_t)s->n_stored * sessions_n_lists(ss) -
                 table_n_entries(s->table);
+    if (s->n_lost > 0)
+        s->lost_at = start->from->lost_at < start->n_shared
+                         ? start->from->lost_at
+                         : start->n_shared;
     inherit_merges(s, start);
     s->rules = start->rules;
     s->is_running = true;
@@ -368,6 +372,15 @@ void session_append(struct sessions *ss, struct session *s, uint32_t n)
     session_settle(ss, s);
 }
 
+static void count_lost(struct sessions *ss, struct session *s, uint32_t n)
+{
+    s->n_lost += n;
+    if (n > 0)
+        s->lost_at = s->n_stored;
+    ss->n_lost += n;
+    ss->n_entries -= n;
+}
+
 void session_shrink(struct sessions *ss, struct session *s, uint32_t i_list,
                     uint32_t n)
 {
@@ -378,9 +391,7 @@ void session_shrink(struct sessions *ss, struct session *s, uint32_t i_list,
         forget_prefix(ss, s, l->unit[u]);
     }
     (void)compact_release(s->table, i_list);
-    s->n_lost += n;
-    ss->n_lost += n;
-    ss->n_entries -= n;
+    count_lost(ss, s, n);
     ss->epoch++;
 }
 
@@ -401,9 +412,7 @@ void session_mark_list(struct sessions *ss, struct session *s, uint32_t i_list,
     const struct kv_list *l = &s->table->list[i_list];
     for (uint32_t u = 0; u < l->n_units; u++)
         ss->live_refs[l->unit[u]]++;
-    s->n_lost += n;
-    ss->n_lost += n;
-    ss->n_entries -= n;
+    count_lost(ss, s, n);
     ss->epoch++;
 }
 

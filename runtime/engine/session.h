@@ -69,6 +69,7 @@ struct session {
     uint32_t reserved;  /* units it has reserved and not yet taken */
     uint32_t guarantee; /* units; 0: exact, or at rest */
     uint64_t n_lost;    /* entries of the n_stored tokens that are gone */
+    uint32_t lost_at;   /* n_stored when the last of them went */
     uint64_t n_merged;  /* of these: live on inside others */
     /* All that live on, and those in which they do, are at positions below.
      * Rolled back to less, n_merged is what it can be at most. */
@@ -145,15 +146,27 @@ struct session_match {
 /* The longest sharable prefix of token[0..n), at most n - 1 tokens, since the
  * last one must be computed to have something to answer from. Of equally long
  * ones that which retains more, then a session at rest, then the most recently
- * used. A session that has lost entries matches only at rest and under equal
- * rules; it can be rolled back to any position, but where entries were merged
- * only to the border of a bucket (merge/merge.h): an entry holds nothing of
- * tokens beyond its bucket, and a text that is rolled back must not live on in
- * a value. */
+ * used.
+ *
+ * A session that has lost entries matches only at rest and under equal rules.
+ * Rolled back to a length at which it had lost them all, it is what it was
+ * then. To a shorter one only where it still holds about what it would hold
+ * had it read no further: what made room for later tokens is not what the
+ * beginning alone would have lost. What the request pins must be there in any
+ * case. Where entries were merged a
+ * match ends at the border of a bucket (merge/merge.h): an entry holds nothing
+ * of tokens beyond its bucket, and a text that is rolled back must not live on
+ * in a value.
+ *
+ * A request with a cap shares no more than the cap with a session that stays:
+ * what is shared is not taken out of one of its users. */
 struct session_wish {
     const int32_t *token;
     uint32_t n;
     const struct forget_rules *rules;
+    const struct forget_options *options;
+    const struct forget_span *pin; /* ascending, disjoint */
+    uint32_t n_pins;
 };
 struct session_match sessions_match(const struct sessions *ss,
                                     const struct session_wish *wish);

@@ -2,6 +2,11 @@
 #include "merge/merge.h"
 #include "runtime/engine/session.h"
 
+static uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
 {
     uint32_t i = 0;
@@ -27,6 +32,95 @@ static bool may_use(const struct session *s, const struct forget_rules *rules)
 {
     return session_is_pristine(s) ||
            (!s->is_running && forget_rules_equal(&s->rules, rules));
+}
+
+/* Entries of a list at positions below `end`. */
+struct presence {
+    uint32_t all, recent, pinned;
+};
+
+static bool is_pinned(const struct session_wish *wish, uint32_t pos)
+{
+    for (uint32_t i = 0; i < wish->n_pins && wish->pin[i].from <= pos; i++)
+        if (pos < wish->pin[i].to)
+            return true;
+    return false;
+}
+
+static uint32_t n_pinned(const struct session_wish *wish, uint32_t end)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < wish->n_pins && wish->pin[i].from < end; i++)
+        n +=
+            (wish->pin[i].to < end ? wish->pin[i].to : end) - wish->pin[i].from;
+    return n;
+}
+
+static struct presence look_in(const struct table *t, const struct kv_list *l,
+                               uint32_t end, const struct session_wish *wish)
+{
+    struct presence p = {0};
+    for (uint32_t e = 0; e < l->len; e++) {
+        const struct kv_meta *m = pool_meta(t->pool, l->unit[e / KV_UNIT]);
+        uint32_t pos = (uint32_t)m->pos[e % KV_UNIT];
+        if (pos >= end)
+            continue;
+        p.all++;
+        p.recent += pos + wish->options->n_recent >= end;
+        p.pinned += is_pinned(wish, pos);
+    }
+    return p;
+}
+
+/* True if what the session holds below `end` is about what it would hold had
+ * it read no further: three quarters of it, of its newest entries, and of the
+ * floor of every list. What it would hold is told from what it holds now. */
+static bool is_like_new(const struct session *s, uint32_t end,
+                        const struct session_wish *wish)
+{
+    const struct forget_options *o = wish->options;
+    const struct table *t = s->table;
+    uint32_t n_lists = t->n_layers * t->n_kv_heads;
+    uint64_t all = 0, recent = 0, would = (uint64_t)end * n_lists;
+    for (uint32_t i = 0; i < n_lists; i++) {
+        struct presence p = look_in(t, &t->list[i], end, wish);
+        if (4 * p.all < 3 * smaller(end, o->min_head))
+            return false;
+        all += p.all;
+        recent += p.recent;
+    }
+    if (would > table_n_entries(t))
+        would = table_n_entries(t);
+    return 4 * all >= 3 * would &&
+           4 * recent >= (uint64_t)3 * smaller(end, o->n_recent) * n_lists;
+}
+
+static bool has_pinned(const struct session *s, uint32_t end,
+                       const struct session_wish *wish)
+{
+    const struct table *t = s->table;
+    uint32_t n = n_pinned(wish, end);
+    for (uint32_t i = 0; n > 0 && i < t->n_layers * t->n_kv_heads; i++)
+        if (look_in(t, &t->list[i], end, wish).pinned < n)
+            return false;
+    return true;
+}
+
+/* Whether the first n tokens of s can take the place of computing them. */
+static bool serves(const struct session *s, uint32_t n,
+                   const struct session_wish *wish)
+{
+    const struct table *t = s->table;
+    uint64_t most =
+        (uint64_t)wish->rules->session_tokens * t->n_layers * t->n_kv_heads;
+    bool is_capped = wish->rules->policy != FORGET_EXACT && most > 0;
+    bool is_taken_over = !s->is_running && n == s->n_stored;
+    if (is_capped && !is_taken_over && table_n_entries_below(t, n) > most)
+        return false;
+    if (s->n_lost == 0)
+        return true;
+    return (n >= s->lost_at || is_like_new(s, n, wish)) &&
+           has_pinned(s, n, wish);
 }
 
 /* Where a session differs from the request before the best match ends, it can
@@ -61,7 +155,7 @@ static void look_at(struct session *s, const struct session_wish *wish,
     uint32_t same =
         common(s->token, wish->token, s->n_known < n ? s->n_known : n);
     uint32_t now = sharable(s, same);
-    if (is_better(s, now, best)) {
+    if (is_better(s, now, best) && serves(s, now, wish)) {
         best->from = s;
         best->n_tokens = now;
     }

@@ -333,18 +333,24 @@ static void a_lossy_chat_goes_on_and_rolls_back(void **state)
             assert_int_equal(st.sessions_at_rest, 1);
             assert_int_equal(all_evicted(&st), s.evicted_entries);
         }
-        /* 400 tokens are at rest; token 250 is another one. */
-        int32_t edited[300];
+        /* 400 tokens are at rest; token 398 is another one. */
+        int32_t edited[400];
         memcpy(edited, p, sizeof(edited));
-        edited[250] = (edited[250] + 1) % TOY_END;
+        edited[398] = (edited[398] + 1) % TOY_END;
         const struct session *old = resting(b.e);
-        uint64_t below = table_n_entries_below(old->table, 250);
-        struct gen_status s = finish(ask(b.e, edited, 251, 0, r));
-        assert_int_equal(s.cached_tokens, 250);
+        uint64_t below = table_n_entries_below(old->table, 398);
+        struct gen_status s = finish(ask(b.e, edited, 399, 0, r));
+        assert_int_equal(s.cached_tokens, 398);
         assert_int_equal(s.retained_entries, below + TOY_LISTS);
         /* The old history is as it was. */
         s = finish(ask(b.e, p, 400, 0, r));
         assert_int_equal(s.cached_tokens, 399);
+        /* What is left of the first 250 tokens made room for 150 more: they
+         * are computed again. */
+        edited[250] = (edited[250] + 1) % TOY_END;
+        s = finish(ask(b.e, edited, 251, 0, r));
+        assert_int_equal(s.cached_tokens, 0);
+        assert_int_equal(s.retained_entries, 50 * TOY_LISTS);
 
         /* Others' rules, and none at all, find nothing to share. */
         struct forget_rules other = r;
@@ -354,6 +360,78 @@ static void a_lossy_chat_goes_on_and_rolls_back(void **state)
         toy_expect(toy_ask(b.e, p, 200, 20), p, 200, 20);
         toy_tear_down(&b);
     }
+}
+
+/* What a long answer pushed out of its own question is not what the question
+ * alone would have lost: asked again, it is computed again. */
+static void a_question_that_its_answer_pushed_out_is_read_again(void **state)
+{
+    (void)state;
+    for (int policy = FORGET_DBTRIMKV; policy <= FORGET_STREAMINGLLM;
+         policy++) {
+        struct toy_bench b;
+        int32_t p[60];
+        struct forget_rules r = rules((enum forget_policy)policy);
+        r.session_tokens = 40;
+        toy_set_up(&b, 1024, forgetful);
+        toy_prompt(p, 60, 1);
+        (void)finish(ask(b.e, p, 60, 80, r));
+        struct gen_status s = finish(ask(b.e, p, 60, 1, r));
+        assert_int_equal(s.cached_tokens, 0);
+        assert_int_equal(s.retained_entries, 40 * TOY_LISTS);
+        toy_tear_down(&b);
+    }
+}
+
+/* A beginning that lost what the next request pins is not used. */
+static void what_is_pinned_is_not_taken_from_a_lossy_beginning(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    int32_t p[200];
+    struct forget_rules r = rules(FORGET_STREAMINGLLM);
+    r.session_tokens = 60;
+    toy_set_up(&b, 1024, forgetful);
+    toy_prompt(p, 200, 1);
+    (void)finish(ask(b.e, p, 150, 0, r));
+    struct gen_request q = toy_request(p, 160, 0);
+    q.forget = r;
+    q.pin = malloc(sizeof(*q.pin));
+    q.pin[0] = (struct forget_span){20, 40};
+    q.n_pins = 1;
+    struct gen_status s = finish(toy_submit(b.e, &q));
+    assert_int_equal(s.cached_tokens, 0);
+    const struct session *rest = resting(b.e);
+    for (uint32_t i = 0; i < TOY_LISTS; i++)
+        for (uint32_t pos = 20; pos < 40; pos++)
+            assert_true(holds(rest, i, pos));
+    /* Now that it is there, it is. */
+    q = toy_request(p, 170, 0);
+    q.forget = r;
+    q.pin = malloc(sizeof(*q.pin));
+    q.pin[0] = (struct forget_span){20, 40};
+    q.n_pins = 1;
+    s = finish(toy_submit(b.e, &q));
+    assert_int_equal(s.cached_tokens, 160);
+    toy_tear_down(&b);
+}
+
+/* A cap holds whatever is cached: pages that another session at rest uses too
+ * could not be taken out. */
+static void a_cap_holds_behind_a_cached_beginning(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    int32_t p[200];
+    struct forget_rules r = rules(FORGET_DBTRIMKV);
+    toy_set_up(&b, 1024, forgetful);
+    toy_prompt(p, 200, 1);
+    (void)finish(ask(b.e, p, 120, 20, r));
+    r.session_tokens = 32;
+    struct gen_status s = finish(ask(b.e, p, 120, 30, r));
+    assert_true(s.retained_entries <= 33 * TOY_LISTS);
+    assert_true(s.evicted_entries > 0);
+    toy_tear_down(&b);
 }
 
 /* Of two that agree for equally long the one that retains more is used. */
@@ -369,7 +447,7 @@ static void the_match_that_retains_more_wins(void **state)
     toy_prompt(q, 200, 2);
     memcpy(q, p, 80 * sizeof(*p));
     q[80] = (p[80] + 1) % TOY_END;
-    (void)finish(ask(b.e, q, 100, 0, r));
+    (void)finish(ask(b.e, q, 82, 0, r));
     /* Goes on from the first 80 of these, and loses more of them. */
     struct gen_status s = finish(ask(b.e, p, 200, 0, r));
     assert_int_equal(s.cached_tokens, 80);
@@ -425,7 +503,7 @@ static void a_shared_beginning_gets_smaller_for_all(void **state)
 }
 
 /* A chat far beyond the context: it is re-positioned, again and again, and goes
- * on, over turns and after an edit too. */
+ * on, over turns and with another answer too. */
 static void unbounded(struct engine_options *o)
 {
     forgetful(o);
@@ -450,8 +528,9 @@ static void a_chat_goes_on_beyond_the_context(void **state)
         assert_true(s.retained_entries <= 101 * TOY_LISTS);
         int n = atomic_load(&b.toy.n_repositions);
         assert_true(n > 5);
-        s = finish(ask(b.e, p, 1500, 10, r)); /* rolled back, then on */
-        assert_int_equal(s.cached_tokens, 1000);
+        /* The answer has pushed out most of what it answered. */
+        s = finish(ask(b.e, p, 1500, 1, r));
+        assert_int_equal(s.cached_tokens, 0);
         s = finish(ask(b.e, p, 3000, 10, r));
         assert_int_equal(s.cached_tokens, 1500);
         assert_true(atomic_load(&b.toy.n_repositions) > n);
@@ -737,6 +816,9 @@ int main(void)
         cmocka_unit_test(a_prompt_is_cut_to_its_best),
         cmocka_unit_test(a_pinned_text_stays),
         cmocka_unit_test(a_lossy_chat_goes_on_and_rolls_back),
+        cmocka_unit_test(a_question_that_its_answer_pushed_out_is_read_again),
+        cmocka_unit_test(what_is_pinned_is_not_taken_from_a_lossy_beginning),
+        cmocka_unit_test(a_cap_holds_behind_a_cached_beginning),
         cmocka_unit_test(the_match_that_retains_more_wins),
         cmocka_unit_test(a_shared_beginning_gets_smaller_for_all),
         cmocka_unit_test(a_chat_goes_on_beyond_the_context),

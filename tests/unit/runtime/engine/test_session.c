@@ -26,7 +26,7 @@ static struct session_match match_of(const struct engine *e,
                                      const int32_t *token, uint32_t n)
 {
     static const struct forget_rules exact = {.policy = FORGET_EXACT};
-    const struct session_wish wish = {token, n, &exact};
+    const struct session_wish wish = {.token = token, .n = n, .rules = &exact};
     return sessions_match(&e->sessions, &wish);
 }
 
