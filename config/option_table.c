@@ -79,7 +79,8 @@ static const struct option table[] = {
         .word = "N",
         .shown_dflt = "the CPUs that affinity and cgroup allow",
         .help = "Threads that compute. 0 means the default. Answers do not "
-                "depend on it.",
+                "depend on it where nothing was forgotten, or with "
+                "--deterministic.",
     },
     {
         .name = "kv_memory",
@@ -280,7 +281,8 @@ static const struct option table[] = {
         .dflt = "false",
         .help = "Plan each step from constants instead of measured times, so "
                 "that the same requests in the same order are computed in "
-                "the same steps.",
+                "the same steps, and forget the same. Without it answers "
+                "repeat only where nothing was forgotten.",
     },
     {
         .name = "max_body",
