@@ -254,7 +254,9 @@ static enum err put_histograms(struct metrics_text *t,
                                "still had when its answer ended.",
                                &st->retained_share));
     PUT(metrics_text_histogram(t, "ebb_kv_eviction_seconds",
-                               "One eviction pass.", &st->evict_seconds));
+                               "One stall of a step for eviction: a slice of "
+                               "a pass, or a cut to a cap.",
+                               &st->evict_seconds));
     return metrics_text_histogram(t, "ebb_kv_merge_seconds", "One merge.",
                                   &st->merge_seconds);
 }
