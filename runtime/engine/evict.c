@@ -10,7 +10,7 @@
 
 enum { JOBS_A_TASK = 16 };
 
-static void *array(struct evict *e, size_t n, size_t size)
+static void *new_array(struct evict *e, size_t n, size_t size)
 {
     e->bytes += n * size;
     return calloc(n, size);
@@ -33,14 +33,14 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
         .max_undecided = n_units, /* KV_UNIT entries a unit, of them 1/16 */
         .n_threads = o->workers ? workers_count(o->workers) : 1,
     };
-    e->session = array(e, n, sizeof(*e->session));
-    e->of = array(e, n, sizeof(*e->of));
-    e->cause = array(e, n, sizeof(*e->cause));
-    e->group = array(e, n + 1, sizeof(*e->group));
-    e->job = array(e, lists, sizeof(*e->job));
-    e->user = array(e, n, sizeof(*e->user));
-    e->user_table = array(e, n, sizeof(*e->user_table));
-    e->shared = array(e, n, sizeof(*e->shared));
+    e->session = new_array(e, n, sizeof(*e->session));
+    e->of = new_array(e, n, sizeof(*e->of));
+    e->cause = new_array(e, n, sizeof(*e->cause));
+    e->group = new_array(e, n + 1, sizeof(*e->group));
+    e->job = new_array(e, lists, sizeof(*e->job));
+    e->user = new_array(e, n, sizeof(*e->user));
+    e->user_table = new_array(e, n, sizeof(*e->user_table));
+    e->shared = new_array(e, n, sizeof(*e->shared));
     if (!e->session || !e->of || !e->cause || !e->group || !e->job ||
         !e->user || !e->user_table || !e->shared ||
         select_new(&e->select, &size) != OK) {
