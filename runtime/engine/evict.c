@@ -149,16 +149,6 @@ void evict_start(struct evict *e, uint64_t k)
 
 /* ------------------------------------------------------------ the shares */
 
-static uint64_t above_floors(const struct evict *e, const struct session *s)
-{
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < e->n_lists; i++) {
-        uint32_t len = s->table->list[i].len, least = e->o.options->min_head;
-        n += len > least ? len - least : 0;
-    }
-    return n;
-}
-
 /* The group of learned retention first, then one a session of other kinds. */
 static uint32_t find_groups(struct evict *e)
 {
@@ -166,7 +156,8 @@ static uint32_t find_groups(struct evict *e)
     e->group[0] = (struct group){.i = UINT32_MAX};
     for (uint32_t i = 0; i < e->in.n_sessions; i++) {
         const struct session *s = e->of[i];
-        uint64_t room = e->session[i].keep ? 0 : above_floors(e, s);
+        uint64_t room =
+            e->session[i].keep ? 0 : session_above(s, e->o.options->min_head);
         struct group *g = &e->group[0];
         if (s->rules.policy != FORGET_DBTRIMKV) {
             g = &e->group[n++];

@@ -1,7 +1,8 @@
 /* Room in the pool: what it takes to have some.
  *
- * In this order: sessions at rest that cannot forget are dropped, then who
- * forgets loses what ranks lowest, then sessions at rest are dropped, least
+ * In this order: sessions at rest that cannot forget are dropped, then those
+ * down to their floors where they are many, then who forgets loses what ranks
+ * lowest, then sessions at rest are dropped, least
  * recently used first, then what running ones share gets smaller, and at last
  * prompts give back what was reserved for the rest of them. Running answers
  * always get theirs (session.h). */
@@ -11,6 +12,8 @@
 #include "base/clock.h"
 #include "runtime/engine/engine_internal.h"
 #include "runtime/engine/stats.h"
+
+enum { SPENT_PART = 4 }; /* of the pool: all that spent sessions may fill */
 
 uint64_t engine_free_units(const struct engine *e)
 {
@@ -124,6 +127,30 @@ static bool drop_exact(struct engine *e, const struct session *spare)
     return false;
 }
 
+/* A conversation at rest that is down to its floors, or nearly, gives nothing
+ * more and is worth little to who returns to it. Many of them would fill the
+ * pool and leave the running ones not much more than floors either. */
+static bool is_spent(const struct engine *e, const struct session *s)
+{
+    return session_forgets(s) &&
+           session_above(s, e->o.forget.min_head) <= 4 * (uint64_t)e->n_lists;
+}
+
+static bool drop_spent(struct engine *e, const struct session *spare)
+{
+    uint64_t units = 0;
+    if (e->sessions.n_prefix <= e->n_units / SPENT_PART)
+        return false;
+    for (const struct session *s = e->sessions.rest.first; s; s = s->next)
+        units += is_spent(e, s) ? table_n_units(s->table) : 0;
+    if (units <= e->n_units / SPENT_PART)
+        return false;
+    for (struct session *s = e->sessions.rest.first; s; s = s->next)
+        if (s != spare && is_spent(e, s))
+            return drop(e, s);
+    return false;
+}
+
 bool engine_drop_oldest(struct engine *e, const struct session *spare)
 {
     struct session *s = e->sessions.rest.first;
@@ -163,9 +190,9 @@ static bool forget_shared(struct engine *e, uint64_t need)
 
 bool engine_gain(struct engine *e, uint64_t need, const struct session *spare)
 {
-    return drop_exact(e, spare) || engine_forget_some(e, need) ||
-           engine_drop_oldest(e, spare) || forget_shared(e, need) ||
-           withdraw(e);
+    return drop_exact(e, spare) || drop_spent(e, spare) ||
+           engine_forget_some(e, need) || engine_drop_oldest(e, spare) ||
+           forget_shared(e, need) || withdraw(e);
 }
 
 void engine_cut(struct engine *e, uint32_t n)

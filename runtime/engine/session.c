@@ -372,6 +372,16 @@ void session_append(struct sessions *ss, struct session *s, uint32_t n)
     session_settle(ss, s);
 }
 
+uint64_t session_above(const struct session *s, uint32_t min_head)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < s->table->n_layers * s->table->n_kv_heads; i++) {
+        uint32_t len = s->table->list[i].len;
+        n += len > min_head ? len - min_head : 0;
+    }
+    return n;
+}
+
 static void count_lost(struct sessions *ss, struct session *s, uint32_t n)
 {
     s->n_lost += n;

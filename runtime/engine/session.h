@@ -191,6 +191,9 @@ struct session_start {
 MUST_CHECK enum err session_new(struct sessions *ss, struct session **out,
                                 const struct session_start *start);
 
+/* Entries that its lists hold beyond min_head each. */
+uint64_t session_above(const struct session *s, uint32_t min_head);
+
 /* Units that sharing the first n tokens takes: none of a session that has lost
  * nothing. */
 static inline uint64_t session_fork_units(const struct session *from,

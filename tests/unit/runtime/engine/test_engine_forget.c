@@ -362,6 +362,29 @@ static void a_lossy_chat_goes_on_and_rolls_back(void **state)
     }
 }
 
+/* Many chats of one turn leave floors behind. These do not take the place of
+ * what ranks higher: without a bound a seventh of the pool was left here. */
+static void spent_chats_do_not_fill_the_pool(void **state)
+{
+    (void)state;
+    enum { POOL = 512, CHATS = 40 };
+    struct toy_bench b;
+    int32_t p[400];
+    toy_set_up(&b, POOL, forgetful);
+    for (uint64_t i = 0; i < CHATS; i++) {
+        toy_prompt(p, 100, i);
+        (void)finish(ask(b.e, p, 100, 0, rules(FORGET_DBTRIMKV)));
+    }
+    for (uint64_t i = 0; i < 3; i++) {
+        toy_prompt(p, 400, CHATS + i);
+        struct gen_status s =
+            finish(ask(b.e, p, 400, 20, rules(FORGET_DBTRIMKV)));
+        assert_true(s.retained_entries > (uint64_t)POOL / 4 * TOY_LISTS);
+    }
+    toy_check_stats(b.e);
+    toy_tear_down(&b);
+}
+
 /* What a long answer pushed out of its own question is not what the question
  * alone would have lost: asked again, it is computed again. */
 static void a_question_that_its_answer_pushed_out_is_read_again(void **state)
@@ -816,6 +839,7 @@ int main(void)
         cmocka_unit_test(a_prompt_is_cut_to_its_best),
         cmocka_unit_test(a_pinned_text_stays),
         cmocka_unit_test(a_lossy_chat_goes_on_and_rolls_back),
+        cmocka_unit_test(spent_chats_do_not_fill_the_pool),
         cmocka_unit_test(a_question_that_its_answer_pushed_out_is_read_again),
         cmocka_unit_test(what_is_pinned_is_not_taken_from_a_lossy_beginning),
         cmocka_unit_test(a_cap_holds_behind_a_cached_beginning),
