@@ -20,6 +20,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+/* Of --session-tokens, and of what a request may ask for instead. */
+enum { CONFIG_SESSION_TOKENS_MAX = 1 << 24 };
+
 struct config_list {
     char **item; /* n owned strings */
     size_t n;

@@ -70,17 +70,18 @@ enum err params_unsupported(struct api_error *e, const char *param)
 static enum err out_of_range(struct params_ctx *c, const struct field *f,
                              double v, bool above)
 {
-    char code[API_CODE_MAX], got[JSON_DOUBLE_MAX];
+    char code[API_CODE_MAX], got[JSON_DOUBLE_MAX], limit[JSON_DOUBLE_MAX];
     json_format_double(got, v);
+    json_format_double(limit, above ? f->max : f->min);
     snprintf(code, sizeof(code), "%s_%s_%s_value",
              f->kind == KIND_INT ? "integer" : "decimal",
              above ? "above" : "below", above ? "max" : "min");
     return api_error_set(c->e, 400, code, f->name,
-                         "Invalid '%s': %s value %s %g, but got %s instead.",
+                         "Invalid '%s': %s value %s %s, but got %s instead.",
                          f->name, f->kind == KIND_INT ? "integer" : "decimal",
                          above ? "above maximum: expected <="
                                : "below minimum: expected >=",
-                         above ? f->max : f->min, got);
+                         limit, got);
 }
 
 static enum err check_range(struct params_ctx *c, const struct field *f,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config/config.h"
 #include "server/chat.h"
 #include "server/params_internal.h"
 
@@ -101,7 +102,7 @@ static enum err read_cap(struct params_ctx *c, const cJSON *v)
     int64_t n = 0;
     if (!v)
         return OK;
-    enum err rc = params_whole(c, name, 0, INT32_MAX, v, &n);
+    enum err rc = params_whole(c, name, 0, CONFIG_SESSION_TOKENS_MAX, v, &n);
     if (rc != OK || n == 0) {
         c->r->forget.session_tokens = 0;
         return rc;

@@ -487,6 +487,13 @@ static void a_cap_is_something_that_can_be_kept(void **state)
                 name);
     expect_chat("{\"kv\":{\"session_tokens\":1e12}}", "integer_above_max_value",
                 name);
+    /* The limit is the option's, and a whole number is shown as one. */
+    expect_chat("{\"kv\":{\"session_tokens\":16777216}}", "", "");
+    struct result r =
+        read_as(PARAMS_CHAT, "{\"kv\":{\"session_tokens\":16777217}}");
+    assert_string_equal(r.e.code, "integer_above_max_value");
+    assert_non_null(strstr(r.e.message.text, "<= 16777216, but got 16777217"));
+    end(&r);
     expect_chat("{\"kv\":{\"session_tokens\":20.5}}", "invalid_type", name);
     expect_chat("{\"kv\":{\"session_tokens\":\"20\"}}", "invalid_type", name);
     expect_chat("{\"kv\":{\"session_tokens\":20,\"policy\":\"exact\"}}",
