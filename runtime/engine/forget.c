@@ -67,7 +67,8 @@ static enum err find_ranking(enum forget_ranking *out, const char *name,
         *out = FORGET_RANK_RETENTION;
         return OK;
     }
-    if (i == (int)policy && i != FORGET_EXACT) {
+    /* Under exact nothing is cut, so any of them says nothing. */
+    if (i == (int)policy || (i < N_BUILT && policy == FORGET_EXACT)) {
         *out = FORGET_RANK_POLICY;
         return OK;
     }

@@ -82,7 +82,9 @@ MUST_CHECK enum err forget_policy_find(enum forget_policy *out,
 
 /* "RANKING+FATE" or "none". `policy` is that of the same rules: its own name
  * as a ranking, and only its own, is FORGET_RANK_POLICY ("dbtrimkv" is always
- * the ranking by retention). Errors as above. */
+ * the ranking by retention). Under FORGET_EXACT, which cuts nothing, the
+ * name of any policy is accepted and means as little as "none". Errors as
+ * above. */
 MUST_CHECK enum err forget_admission_find(struct forget_admission *out,
                                           const char *text,
                                           enum forget_policy policy,

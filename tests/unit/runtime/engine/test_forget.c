@@ -100,6 +100,28 @@ static void admissions_are_a_ranking_and_a_fate(void **state)
         assert_int_equal(admission(bad[i], FORGET_STREAMINGLLM, &a), ERR_INVAL);
 }
 
+/* A client that asks for one admission always may ask for exact as well. */
+static void under_exact_every_admission_means_none(void **state)
+{
+    (void)state;
+    struct forget_rules r = {.policy = FORGET_EXACT};
+    static const char *const good[] = {"none", "exact+drop", "trimkv+merge",
+                                       "retention+drop", "streamingllm+merge"};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        char name[FORGET_ADMISSION_MAX];
+        assert_int_equal(admission(good[i], FORGET_EXACT, &r.admission), OK);
+        forget_admission_name(name, &r);
+        assert_string_equal(name, "none");
+        assert_false(forget_needs_gates(&r));
+    }
+    assert_int_equal(admission("snapkv+drop", FORGET_EXACT, &r.admission),
+                     ERR_UNSUPPORTED);
+    assert_int_equal(admission("what+drop", FORGET_EXACT, &r.admission),
+                     ERR_INVAL);
+    assert_int_equal(admission("exact+drop", FORGET_TRIMKV, &r.admission),
+                     ERR_UNSUPPORTED);
+}
+
 static void the_name_of_an_admission_is_read_back(void **state)
 {
     (void)state;
@@ -151,6 +173,7 @@ int main(void)
         cmocka_unit_test(names_and_policies_are_each_others_inverse),
         cmocka_unit_test(what_is_not_built_differs_from_what_nobody_knows),
         cmocka_unit_test(admissions_are_a_ranking_and_a_fate),
+        cmocka_unit_test(under_exact_every_admission_means_none),
         cmocka_unit_test(the_name_of_an_admission_is_read_back),
         cmocka_unit_test(gates_are_needed_by_what_ranks_with_them),
     };
