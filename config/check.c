@@ -83,6 +83,10 @@ enum err config_check(const struct config *c, uint64_t memory_total,
                        c->kv_memory, memory_total);
     if (c->host[0] == '\0')
         return err_set(m, ERR_INVAL, "--host: the address is empty");
+    if (c->gates[0] == '\0')
+        return err_set(m, ERR_INVAL,
+                       "--gates: the name is empty; auto and none are words "
+                       "for it");
     enum err rc = check_floor(c, m);
     if (rc == OK)
         rc = check_exact(c, m);

@@ -220,6 +220,16 @@ static enum err read_flag(const struct option **o, const char **value,
                    shown, word + 2, near);
 }
 
+/* In a flag an empty name is a script's empty variable; the file may say ""
+ * for what it leaves open, as the example does. */
+static enum err set_flag(struct loader *l, const struct option *o,
+                         const char *value, const char *flag)
+{
+    if (o->type == OPT_STRING && value[0] == '\0')
+        return err_set(l->m, ERR_INVAL, "%s: the value is empty", flag);
+    return set(l, o, value, flag);
+}
+
 /* Calls set for every flag, or only for --config. */
 static enum err load_flags(struct loader *l, bool only_config)
 {
@@ -248,7 +258,7 @@ static enum err load_flags(struct loader *l, bool only_config)
         if (!cleared[index])
             option_clear_list(l->c, o);
         cleared[index] = true;
-        rc = set(l, o, value, flag);
+        rc = set_flag(l, o, value, flag);
         if (rc != OK)
             return rc;
     }

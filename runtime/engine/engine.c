@@ -226,7 +226,7 @@ static enum err new_pool(struct engine *e, struct errmsg *m)
         table_units_for(e->n_lists, (uint32_t)least) * pool_unit_bytes(&layout);
     if (e->o.kv_bytes < bytes)
         return err_set(m, ERR_INVAL,
-                       "a KV budget of %llu bytes is too small: a session of "
+                       "--kv-memory: %llu bytes are too few: a session of "
                        "%llu tokens in %u layers with %u KV heads needs %llu",
                        (unsigned long long)e->o.kv_bytes,
                        (unsigned long long)least, e->lm.n_layers,

@@ -63,6 +63,7 @@ def test_settings_that_the_model_cannot_do(ebb, small_model):
     assert r.returncode == 2 and "100000" in r.stderr and "8192" in r.stderr
     r = run(ebb, "serve", "--model", small_model, "--kv-memory", "100KiB")
     assert r.returncode == 2 and "102400" in r.stderr
+    assert "--kv-memory" in r.stderr
 
 
 @pytest.mark.parametrize("args, words", [

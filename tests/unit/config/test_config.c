@@ -364,6 +364,10 @@ static void rules_between_options_hold(void **state)
     refused("--cors-origin chat.example", "", "'chat.example'", "--cors");
     refused("--cors-origin https://a.b/path", "", "path", "--cors-origin");
     refused("--host=", "", "--host", "empty");
+    refused("--policy=", "", "--policy", "empty");
+    refused("--gates=", "", "--gates", "empty");
+    write_conf("{\"gates\": \"\"}");
+    refused(conf_flags(""), "", "--gates", "empty");
     refused("", "EBB_ALIAS=a,b\x01", "--alias", "control");
     struct config c;
     loads(&c, "--cors-origin https://a.b:8 --cors-origin *", "");
