@@ -123,11 +123,14 @@ static enum err size_guarantee(const struct engine *e,
         tokens = r->n_tokens;
     uint64_t units =
         (tokens / KV_UNIT + (tokens % KV_UNIT != 0) + 1) * e->n_lists;
-    if (units + e->sessions.chunk_units > e->n_units) {
+    uint64_t needs = units + e->sessions.chunk_units;
+    if (needs > e->n_units) {
         (void)err_set(m, ERR_INVAL,
-                      "%llu tokens of the request can never be forgotten, and "
-                      "the whole KV budget of %llu bytes holds %llu",
+                      "%llu tokens of the request can never be forgotten; "
+                      "with room to go on they need KV memory for %llu "
+                      "tokens, and the whole budget of %llu bytes holds %llu",
                       (unsigned long long)tokens,
+                      (unsigned long long)(needs / e->n_lists * KV_UNIT),
                       (unsigned long long)e->o.kv_bytes,
                       (unsigned long long)e->pool_tokens);
         return refuse_kv(why);
@@ -151,6 +154,25 @@ static bool may_pass_context(const struct engine *e,
            r->n_tokens < INT32_MAX - 2 * ENGINE_ANSWER_MAX;
 }
 
+/* Why a request of a server with unbounded context may not pass it; the order
+ * is that of may_pass_context(). */
+static const char *bound_reason(const struct engine *e,
+                                const struct gen_request *r)
+{
+    uint64_t context = e->o.max_context, cap = r->forget.session_tokens;
+    if (!e->o.forget.unbounded_context)
+        return "";
+    if (r->forget.policy == FORGET_EXACT)
+        return "; with the policy exact no session goes on beyond it";
+    if (r->forget.admission.off)
+        return "; with the admission none no session goes on beyond it";
+    if ((cap == 0 || cap >= context) && e->pool_tokens >= context)
+        return "; a session goes on beyond it when its session_tokens are "
+               "below it";
+    return "; what the session can never forget leaves no room to go on "
+           "beyond it";
+}
+
 static enum err refuse_context(const struct engine *e,
                                const struct gen_request *r,
                                enum gen_refusal *why, struct errmsg *m)
@@ -159,11 +181,7 @@ static enum err refuse_context(const struct engine *e,
     return err_set(m, ERR_INVAL,
                    "This model's maximum context length is %u tokens, and "
                    "the prompt has %u, which leaves no room for an answer%s",
-                   e->o.max_context, r->n_tokens,
-                   e->o.forget.unbounded_context
-                       ? "; a session that forgets can go on beyond it when "
-                         "its session_tokens are below it"
-                       : "");
+                   e->o.max_context, r->n_tokens, bound_reason(e, r));
 }
 
 static enum err size_answer(const struct engine *e, const struct gen_request *r,

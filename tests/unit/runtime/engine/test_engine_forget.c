@@ -589,9 +589,9 @@ static void a_chat_goes_on_beyond_the_context(void **state)
         bad.admission.off = true;
         q = toy_request(p, 256, 1);
         q.forget = bad;
-        toy_refusal(&b, q, GEN_REFUSED_CONTEXT, ERR_INVAL, "256 tokens");
+        toy_refusal(&b, q, GEN_REFUSED_CONTEXT, ERR_INVAL, "admission none");
         q = toy_request(p, 256, 1);
-        toy_refusal(&b, q, GEN_REFUSED_CONTEXT, ERR_INVAL, "256 tokens");
+        toy_refusal(&b, q, GEN_REFUSED_CONTEXT, ERR_INVAL, "policy exact");
         toy_tear_down(&b);
     }
 }
@@ -649,6 +649,11 @@ static void a_prompt_that_may_not_be_cut_waits_for_room(void **state)
     big = toy_request(more, 260, 1);
     big.forget = r;
     toy_refusal(&b, big, GEN_REFUSED_KV, ERR_INVAL, "260 tokens");
+    /* Fewer than the pool's 256, but not with a unit of 16 to go on with and
+     * a chunk of 32, whose first unit is that one: 240 + 16 + 16. */
+    big = toy_request(more, 240, 1);
+    big.forget = r;
+    toy_refusal(&b, big, GEN_REFUSED_KV, ERR_INVAL, "for 272 tokens");
     toy_tear_down(&b);
 }
 
