@@ -159,7 +159,7 @@ static const struct option table[] = {
         .field = FIELD(policy),
         .dflt = "",
         .word = "NAME",
-        .shown_dflt = "dbtrimkv with gates, else streamingllm",
+        .shown_dflt = "dbtrimkv with gates (rg: trimkv), else streamingllm",
         .help = "Who leaves when memory is short. dbtrimkv: the entries that "
                 "the gates value least, over all conversations. trimkv: the "
                 "same gates, every head of a conversation gives alike. "
@@ -173,7 +173,8 @@ static const struct option table[] = {
         .field = FIELD(admission),
         .dflt = "",
         .word = "RANKING+FATE",
-        .shown_dflt = "retention+drop with gates, else the policy's own +drop",
+        .shown_dflt = "retention+drop with rg10 gates, else the policy's own "
+                      "+drop",
         .help = "What happens to a prompt that is larger than its share of "
                 "the memory. The ranking says what leaves between two chunks "
                 "of it: retention (the gates), or the name of the policy. "

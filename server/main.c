@@ -250,7 +250,8 @@ static enum err read_rules(struct parts *p, struct errmsg *m)
 {
     struct config *c = &p->config;
     char admission[FORGET_ADMISSION_MAX];
-    p->rules = forget_default_rules(model_has_gates(p->model));
+    p->rules = forget_default_rules(model_has_gates(p->model),
+                                    model_gates_are_tied(p->model));
     enum err rc = find_rules(&p->rules, c, m);
     if (rc == OK)
         rc = check_rules(p, m);

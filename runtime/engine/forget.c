@@ -151,11 +151,14 @@ bool forget_needs_gates(const struct forget_rules *r)
            (!r->admission.off && r->admission.ranking == FORGET_RANK_RETENTION);
 }
 
-struct forget_rules forget_default_rules(bool has_gates)
+struct forget_rules forget_default_rules(bool has_gates, bool are_tied)
 {
+    bool is_global = has_gates && are_tied;
     return (struct forget_rules){
-        .policy = has_gates ? FORGET_DBTRIMKV : FORGET_STREAMINGLLM,
-        .admission = {.ranking = has_gates ? FORGET_RANK_RETENTION
+        .policy = is_global   ? FORGET_DBTRIMKV
+                  : has_gates ? FORGET_TRIMKV
+                              : FORGET_STREAMINGLLM,
+        .admission = {.ranking = is_global ? FORGET_RANK_RETENTION
                                            : FORGET_RANK_POLICY,
                       .fate = FORGET_DROP},
     };

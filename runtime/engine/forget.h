@@ -99,7 +99,9 @@ void forget_admission_name(char out[FORGET_ADMISSION_MAX],
 bool forget_policy_needs_gates(enum forget_policy p);
 bool forget_needs_gates(const struct forget_rules *r);
 
-/* What a server does that was told nothing. */
-struct forget_rules forget_default_rules(bool has_gates);
+/* What a server does that was told nothing. are_tied: the scores of the gates
+ * compare across heads (model_gates_are_tied()); where they do not, every head
+ * ranks its own entries, in admission too. */
+struct forget_rules forget_default_rules(bool has_gates, bool are_tied);
 
 #endif

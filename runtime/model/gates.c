@@ -147,3 +147,8 @@ bool model_has_gates(const struct model *m)
 {
     return m->gates.map != NULL;
 }
+
+bool model_gates_are_tied(const struct model *m)
+{
+    return model_has_gates(m) && m->gates.eval.shape.kind != GATE_RG;
+}

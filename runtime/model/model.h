@@ -100,6 +100,9 @@ MUST_CHECK enum err model_find_gates(struct model *m, const struct gguf *g,
                                      char path[GATE_PATH_MAX],
                                      struct errmsg *e);
 bool model_has_gates(const struct model *m);
+/* Do their scores compare across layers and heads? Those of kind rg, each
+ * trained for its own head, do not. False without gates. */
+bool model_gates_are_tied(const struct model *m);
 
 /* Moves the entries of a table together in RoPE position, so that a session
  * can go on when its next position would reach the model's context: in each

@@ -511,7 +511,7 @@ static void without_gates_what_needs_them_is_refused(void **state)
     (void)state;
     static const char *const policies[] = {"dbtrimkv", "trimkv"};
     has_gates = false;
-    the_rules.rules = forget_default_rules(false);
+    the_rules.rules = forget_default_rules(false, false);
     for (size_t i = 0; i < 2; i++) {
         char json[80];
         snprintf(json, sizeof(json), "{\"kv\":{\"policy\":\"%s\"}}",

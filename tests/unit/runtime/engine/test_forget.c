@@ -153,15 +153,20 @@ static void the_name_of_an_admission_is_read_back(void **state)
 static void gates_are_needed_by_what_ranks_with_them(void **state)
 {
     (void)state;
-    struct forget_rules r = forget_default_rules(false);
+    struct forget_rules r = forget_default_rules(false, false);
     assert_false(forget_needs_gates(&r));
     assert_int_equal(r.policy, FORGET_STREAMINGLLM);
     r.admission.ranking = FORGET_RANK_RETENTION;
     assert_true(forget_needs_gates(&r));
     r.admission.off = true;
     assert_false(forget_needs_gates(&r));
-    r = forget_default_rules(true);
+    r = forget_default_rules(true, true);
     assert_int_equal(r.policy, FORGET_DBTRIMKV);
+    assert_true(forget_needs_gates(&r));
+    /* Gates that rank within a head only. */
+    r = forget_default_rules(true, false);
+    assert_int_equal(r.policy, FORGET_TRIMKV);
+    assert_int_equal(r.admission.ranking, FORGET_RANK_POLICY);
     assert_true(forget_needs_gates(&r));
     r.policy = FORGET_EXACT; /* cuts nothing, whatever its admission */
     assert_false(forget_needs_gates(&r));

@@ -261,7 +261,9 @@ static void every_entry_of_every_family_has_its_log_beta(void **state)
             struct gate *g = gates_for(&r, (enum gate_kind)kind);
             struct table *t = rig_table(&r);
             make_tokens(tokens, TOKENS, r.n_vocab, 1);
+            assert_false(model_gates_are_tied(r.model));
             set_gates(&r, g);
+            assert_true(model_gates_are_tied(r.model) == (kind == GATE_RG10));
             rig_feed(&r, t, tokens, TOKENS, 10, NULL, 0, NULL);
             double *want = formula(&r, g, tokens, TOKENS);
             double e = error_of(t, want, TOKENS);
