@@ -272,8 +272,9 @@ static const struct option table[] = {
         .field = FIELD(unbounded_context),
         .dflt = "false",
         .help = "Let a conversation go on beyond the context: what it still "
-                "keeps is moved to new positions. Its cap or its share of "
-                "the memory must be smaller than the context.",
+                "keeps is moved to new positions. Its --session-tokens must "
+                "be below the context, unless all of --kv-memory holds less "
+                "than that; kv.session_tokens 0 in a request turns it off.",
     },
     {
         .name = "deterministic",

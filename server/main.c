@@ -373,6 +373,13 @@ static void print_start(const struct parts *p)
                 " tokens, the context is %u: longer requests are refused; "
                 "--kv-memory raises it",
                 kv, room, p->max_context);
+    if (p->config.unbounded_context && p->rules.session_tokens == 0 &&
+        room >= p->max_context)
+        log_msg(LOG_LEVEL_WARN,
+                "--unbounded-context does nothing: it needs --session-tokens "
+                "below the context of %u, as the KV budget holds %" PRIu64
+                " tokens",
+                p->max_context, room);
     char admission[FORGET_ADMISSION_MAX];
     forget_admission_name(admission, &p->rules);
     printf("policy: %s, admission %s\n", forget_policy_name(p->rules.policy),

@@ -137,6 +137,14 @@ def test_the_settings_in_force_are_shown(launch):
     assert shown["min_tokens_per_head"] == 20
 
 
+def test_a_context_without_end_needs_a_cap_below_it(launch):
+    flags = ("--kv-memory", "64MiB", "--max-context", 512,
+             "--unbounded-context")
+    assert "--session-tokens below the context of 512" in launch(*flags).log()
+    server = launch(*flags, "--session-tokens", 256)
+    assert "--unbounded-context does nothing" not in server.log()
+
+
 def test_a_port_in_use(ebb, small_model, server):
     r = run(ebb, "serve", "--model", small_model, "--kv-memory", "64MiB",
             "--port", server.port)
