@@ -51,6 +51,8 @@ static void check(const struct params *p, const struct gen_request *r)
     for (uint32_t i = 0; i < r->n_bias; i++)
         if (r->bias[i].token < 0 || r->bias[i].token >= VOCAB)
             abort();
+    if (p->n_pins > PARAMS_PINS_MAX)
+        abort();
 }
 
 static void read_request(const struct prompt *p, cJSON *body,
@@ -61,8 +63,18 @@ static void read_request(const struct prompt *p, cJSON *body,
     struct tokens tokens = {0};
     struct api_error e = {0};
     struct prompt_chat chat = {0};
-    enum err rc = params_read(&params, &r, body, route, VOCAB, &e);
-    if (rc == OK)
+    const struct forget_options forget = {.rules =
+                                              forget_default_rules(true, true),
+                                          .min_head = 20,
+                                          .n_sinks = 4,
+                                          .n_recent = 16};
+    const struct params_server server = {.n_vocab = VOCAB,
+                                         .max_context = 2048,
+                                         .forget = &forget,
+                                         .has_gates = true};
+    enum err rc = params_read(&params, &r, body, route, &server, &e);
+    bool accepted = rc == OK;
+    if (accepted)
         check(&params, &r);
     else if (e.status < 400)
         abort();
@@ -72,6 +84,8 @@ static void read_request(const struct prompt *p, cJSON *body,
     } else {
         rc = chat_messages(&chat.messages, body, &e);
         chat.add_generation_prompt = true;
+        chat.pin = params.pin;
+        chat.n_pin = accepted ? params.n_pins : 0;
         if (rc == OK && prompt_from_chat(p, &chat, &tokens, &e.message) != OK)
             e.status = 400;
     }
