@@ -124,13 +124,14 @@ static enum err size_guarantee(const struct engine *e,
     uint64_t units =
         (tokens / KV_UNIT + (tokens % KV_UNIT != 0) + 1) * e->n_lists;
     uint64_t needs = units + e->sessions.chunk_units;
+    uint64_t needs_tokens = needs / e->n_lists * KV_UNIT;
     if (needs > e->n_units) {
         (void)err_set(m, ERR_INVAL,
                       "%llu tokens of the request can never be forgotten; "
                       "with room to go on they need KV memory for %llu "
                       "tokens, and the whole budget of %llu bytes holds %llu",
                       (unsigned long long)tokens,
-                      (unsigned long long)(needs / e->n_lists * KV_UNIT),
+                      (unsigned long long)needs_tokens,
                       (unsigned long long)e->o.kv_bytes,
                       (unsigned long long)e->pool_tokens);
         return refuse_kv(why);
