@@ -138,10 +138,10 @@ def test_the_settings_in_force_are_shown(launch):
 
 
 def test_a_context_without_end_needs_a_cap_below_it(launch):
-    flags = ("--kv-memory", "64MiB", "--max-context", 512,
+    flags = ("--kv-memory", "64MiB", "--max-context", "512",
              "--unbounded-context")
     assert "--session-tokens below the context of 512" in launch(*flags).log()
-    server = launch(*flags, "--session-tokens", 256)
+    server = launch(*flags, "--session-tokens", "256")
     assert "--unbounded-context does nothing" not in server.log()
 
 
