@@ -5,6 +5,8 @@
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 
+#include "base/file.h"
+
 enum err hash_init(struct hash *h)
 {
     h->ctx = EVP_MD_CTX_new();
@@ -53,6 +55,21 @@ void hash_hex(char *out, const uint8_t *bytes, size_t n)
         out[2 * i + 1] = digit[bytes[i] & 15];
     }
     out[2 * n] = '\0';
+}
+
+enum err hash_file(char out[HASH_HEX], const char *path, struct errmsg *m)
+{
+    struct file_map map;
+    uint8_t digest[HASH_BYTES];
+    enum err rc = file_map_open(&map, path, m);
+    if (rc != OK)
+        return rc;
+    rc = hash_sha256(digest, map.data, map.size);
+    file_map_close(&map);
+    if (rc != OK)
+        return err_set(m, rc, "cannot hash %s", path);
+    hash_hex(out, digest, sizeof(digest));
+    return OK;
 }
 
 enum err hash_random(void *out, size_t n)

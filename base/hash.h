@@ -32,6 +32,11 @@ MUST_CHECK enum err hash_sha256(uint8_t out[HASH_BYTES], const void *data,
 /* Lower-case hexadecimal of n bytes: 2 n characters and a NUL. */
 void hash_hex(char *out, const uint8_t *bytes, size_t n);
 
+/* SHA-256 of a whole file, as hexadecimal. On error the sentence names the
+ * file. */
+MUST_CHECK enum err hash_file(char out[HASH_HEX], const char *path,
+                              struct errmsg *m);
+
 /* n bytes from the system's generator: for keys and ids. */
 MUST_CHECK enum err hash_random(void *out, size_t n);
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "bench/eval/chats.h"
 #include "bench/eval/suite.h"
@@ -355,22 +354,6 @@ static enum err load_model(struct eval *e, struct errmsg *m)
                        "--context: %u tokens and questions after them do not "
                        "fit the model's context of %u",
                        (uint32_t)e->o.context, trained);
-    return OK;
-}
-
-static enum err hash_file(char hex[HASH_HEX], const char *path,
-                          struct errmsg *m)
-{
-    struct file_map map;
-    uint8_t digest[HASH_BYTES];
-    enum err rc = file_map_open(&map, path, m);
-    if (rc != OK)
-        return rc;
-    rc = hash_sha256(digest, map.data, map.size);
-    file_map_close(&map);
-    if (rc != OK)
-        return err_set(m, rc, "cannot hash %s", path);
-    hash_hex(hex, digest, sizeof(digest));
     return OK;
 }
 

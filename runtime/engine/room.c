@@ -2,10 +2,10 @@
  *
  * In this order: sessions at rest that cannot forget are dropped, then those
  * down to their floors where they are many, then who forgets loses what ranks
- * lowest, then sessions at rest are dropped, least
- * recently used first, then what running ones share gets smaller, and at last
- * prompts give back what was reserved for the rest of them. Running answers
- * always get theirs (session.h). */
+ * lowest, then sessions at rest are dropped, least recently used first, then
+ * what running ones share gets smaller, and at last prompts give back what was
+ * reserved for the rest of them. Running answers always get theirs
+ * (session.h). */
 #include <assert.h>
 #include <math.h>
 

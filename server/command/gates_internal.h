@@ -34,7 +34,7 @@ struct gates_model {
     struct frozen *frozen; /* the same */
     struct model_info info;
     char fingerprint[HASH_HEX]; /* the base model's, gguf_fingerprint() */
-    char sha256[HASH_HEX];      /* of the file; "" before gates_model_hash() */
+    char sha256[HASH_HEX];      /* of the file; "" before hash_file() */
 };
 
 /* Opens and checks the file. On error nothing is left; on OK the caller ends
@@ -43,9 +43,6 @@ MUST_CHECK enum err gates_model_open(struct gates_model *out, const char *path,
                                      int n_threads, struct errmsg *m);
 /* What computing needs: frozen and mat. Seconds, and four bytes a weight. */
 MUST_CHECK enum err gates_model_load(struct gates_model *g, struct errmsg *m);
-/* Fills in sha256. */
-MUST_CHECK enum err gates_model_hash(struct gates_model *g, const char *path,
-                                     struct errmsg *m);
 void gates_model_close(struct gates_model *g); /* a zeroed one is allowed */
 
 /* What gates of this model must fit. */

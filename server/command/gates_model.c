@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "base/file.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/kernels/ops.h"
 #include "server/command/gates_internal.h"
@@ -29,22 +28,6 @@ enum err gates_model_load(struct gates_model *g, struct errmsg *m)
         g->model = NULL;
     }
     return rc;
-}
-
-enum err gates_model_hash(struct gates_model *g, const char *path,
-                          struct errmsg *m)
-{
-    struct file_map map;
-    uint8_t digest[HASH_BYTES];
-    enum err rc = file_map_open(&map, path, m);
-    if (rc != OK)
-        return rc;
-    rc = hash_sha256(digest, map.data, map.size);
-    file_map_close(&map);
-    if (rc != OK)
-        return err_set(m, rc, "cannot hash %s", path);
-    hash_hex(g->sha256, digest, sizeof(digest));
-    return OK;
 }
 
 static enum err read_fingerprint(struct gates_model *g, struct errmsg *m)

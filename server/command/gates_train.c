@@ -423,24 +423,11 @@ static enum err load_init(struct training *t, struct errmsg *m)
     return rc == OK ? OK : err_set(m, rc, "%s: %s", t->o.init, why.text);
 }
 
-static enum err hash_init_file(struct training *t, struct errmsg *m)
-{
-    struct file_map map;
-    uint8_t digest[HASH_BYTES];
-    enum err rc = file_map_open(&map, t->o.init, m);
-    if (rc != OK)
-        return rc;
-    rc = hash_sha256(digest, map.data, map.size);
-    file_map_close(&map);
-    hash_hex(t->init, digest, sizeof(digest));
-    return rc == OK ? OK : err_set(m, rc, "cannot hash %s", t->o.init);
-}
-
 static enum err make_gate(struct training *t, struct errmsg *m)
 {
     if (t->o.init != NULL) {
         enum err rc = load_init(t, m);
-        return rc == OK ? hash_init_file(t, m) : rc;
+        return rc == OK ? hash_file(t->init, t->o.init, m) : rc;
     }
     struct gate_shape shape = gates_model_shape(&t->model);
     bool is_small = t->model.info.n_params < SMALL_MODEL;
@@ -532,7 +519,7 @@ static enum err train(struct training *t, const atomic_bool *stop,
     if (rc == OK)
         rc = read_texts(t, m);
     if (rc == OK)
-        rc = gates_model_hash(&t->model, t->o.model, m);
+        rc = hash_file(t->model.sha256, t->o.model, m);
     if (rc == OK)
         rc = gates_model_load(&t->model, m);
     if (rc == OK)

@@ -5,7 +5,9 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 
@@ -67,10 +69,28 @@ static void comparison_sees_every_byte(void **state)
     }
 }
 
+static void a_file_has_the_digest_of_its_bytes(void **state)
+{
+    (void)state;
+    char hex[HASH_HEX] = "", path[] = "/tmp/ebb-hash-XXXXXX";
+    struct errmsg m = {""};
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "abc", 3), 3);
+    close(fd);
+    assert_int_equal(hash_file(hex, path, &m), OK);
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223"
+                             "b00361a396177a9cb410ff61f20015ad");
+    unlink(path);
+    assert_int_not_equal(hash_file(hex, path, &m), OK);
+    assert_non_null(strstr(m.text, path));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(digests_are_those_of_the_standard),
+        cmocka_unit_test(a_file_has_the_digest_of_its_bytes),
         cmocka_unit_test(random_bytes_differ_from_call_to_call),
         cmocka_unit_test(comparison_sees_every_byte),
     };
