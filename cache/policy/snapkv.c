@@ -79,36 +79,21 @@ static uint32_t capacity(const struct policy_view *v,
     return (uint32_t)(y.hi - k * step - give) + y.window;
 }
 
-const struct policy policy_snapkv = {.name = "snapkv",
-                                     .needs = POLICY_WINDOW,
-                                     .at_decode = true,
-                                     .defaults = {.n_sinks = POLICY_SINKS,
-                                                  .n_recent = POLICY_RECENT,
-                                                  .n_window = WINDOW,
-                                                  .n_pool = POOL},
-                                     .score = score,
-                                     .recent = policy_window};
+/* What the three have in common. */
+#define LOOKS_THROUGH_A_WINDOW                                                 \
+    .needs = POLICY_WINDOW, .at_decode = true, .score = score,                 \
+    .recent = policy_window, .defaults.n_sinks = POLICY_SINKS,                 \
+    .defaults.n_recent = POLICY_RECENT, .defaults.n_window = WINDOW,           \
+    .defaults.n_pool = POOL
+
+const struct policy policy_snapkv = {.name = "snapkv", LOOKS_THROUGH_A_WINDOW};
 
 const struct policy policy_pyramidkv = {.name = "pyramidkv",
-                                        .needs = POLICY_WINDOW,
-                                        .at_decode = true,
-                                        .defaults = {.n_sinks = POLICY_SINKS,
-                                                     .n_recent = POLICY_RECENT,
-                                                     .n_window = WINDOW,
-                                                     .n_pool = POOL,
-                                                     .slope = SLOPE},
-                                        .score = score,
+                                        LOOKS_THROUGH_A_WINDOW,
                                         .capacity = capacity,
-                                        .recent = policy_window};
+                                        .defaults.slope = SLOPE};
 
 const struct policy policy_adakv = {.name = "adakv",
-                                    .needs = POLICY_WINDOW,
-                                    .at_decode = true,
-                                    .defaults = {.n_sinks = POLICY_SINKS,
-                                                 .n_recent = POLICY_RECENT,
-                                                 .n_window = WINDOW,
-                                                 .n_pool = POOL,
-                                                 .spread = POLICY_OVER_HEADS,
-                                                 .floor_share = 0.2f},
-                                    .score = score,
-                                    .recent = policy_window};
+                                    LOOKS_THROUGH_A_WINDOW,
+                                    .defaults.spread = POLICY_OVER_HEADS,
+                                    .defaults.floor_share = 0.2f};
