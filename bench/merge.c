@@ -18,11 +18,9 @@
 #include "base/rng.h"
 #include "merge/apply.h"
 #include "merge/band.h"
-#include "merge/importance.h"
-#include "merge/selection.h"
 #include "runtime/kernels/quant.h"
 
-enum { HEAD_DIM = 64, ROUNDS = 7, ALL_PAIRS_MAX = 2048, WINDOW = 32 };
+enum { HEAD_DIM = 64, ROUNDS = 7, ALL_PAIRS_MAX = 2048 };
 
 struct world {
     struct kv_layout layout;
@@ -133,40 +131,6 @@ static void time_fate(const struct fate *f, enum kv_type type, uint32_t n)
     end_world(&w);
 }
 
-static void time_stages(uint32_t n)
-{
-    struct world w;
-    struct rng r;
-    int64_t best = INT64_MAX;
-    new_world(&w, KV_F16, n);
-    rng_seed(&r, 2);
-    int32_t *pos = must_alloc(n * sizeof(*pos));
-    uint8_t *kept = must_alloc(n);
-    float *window = must_alloc((size_t)n * WINDOW * sizeof(float));
-    for (uint32_t i = 0; i < n; i++)
-        pos[i] = (int32_t)i;
-    for (size_t i = 0; i < (size_t)n * WINDOW; i++)
-        window[i] = rng_float(&r);
-    const struct selection s = {.n = n,
-                                .pos = pos,
-                                .n_seen = n,
-                                .m = n / 4,
-                                .n_sinks = 4,
-                                .n_recent = 16};
-    for (int i = 0; i < ROUNDS; i++) {
-        int64_t t = clock_us();
-        importance_mass(window, WINDOW, n, w.mass);
-        importance_of(w.mass, w.column, n, 5, w.ratio);
-        (void)selection_of_head(&s, w.ratio, kept);
-        t = clock_us() - t;
-        best = t < best ? t : best;
-    }
-    printf("importance and selection: %.3f us for each entry of the list\n",
-           (double)best / (double)n);
-    free(pos), free(kept), free(window);
-    end_world(&w);
-}
-
 int main(int argc, char **argv)
 {
     int n = argc > 1 ? atoi(argv[1]) : 8192;
@@ -177,6 +141,5 @@ int main(int argc, char **argv)
     for (uint32_t f = 0; fate_at(f) != NULL; f++)
         for (int t = KV_F16; t <= KV_F32; t++)
             time_fate(fate_at(f), (enum kv_type)t, (uint32_t)n);
-    time_stages((uint32_t)n);
     return 0;
 }

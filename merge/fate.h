@@ -51,7 +51,7 @@ struct fate_list {
     const uint8_t *state; /* [n] of enum fate_state */
     const float *value;   /* [n][head_dim] as stored */
     const float *key;     /* [n][head_dim] as stored, after RoPE */
-    const float *mass;    /* [n] window attention (importance.h) */
+    const float *mass;    /* [n] attention of the window */
     const float *column;  /* [n] attention of all rows, summed over the group */
     const uint16_t *band; /* [n][BAND_CELLS] (band.h) */
 };

@@ -5,9 +5,6 @@
 struct merge_options merge_options_default(void)
 {
     return (struct merge_options){.n_window = 32,
-                                  .n_pool = 5,
-                                  .n_sinks = 4,
-                                  .n_recent = 16,
                                   .alpha = 0.5f,
                                   .min_mass = 1.0f,
                                   .max_ratio = 4.0f,
@@ -18,8 +15,6 @@ struct merge_options merge_options_default(void)
 struct merge_options merge_options_paper(void)
 {
     struct merge_options o = merge_options_default();
-    o.n_sinks = 0;
-    o.per_layer = true;
     o.mean_ratio = true;
     o.min_mass = 0.0f;
     o.max_ratio = INFINITY;

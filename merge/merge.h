@@ -2,11 +2,11 @@
  * when a prompt is admitted (docs/design/algorithms.md 2). This header holds
  * what all stages share: options and counts.
  *
- * One file a stage, in the order in which they run:
+ * Stages 1 and 2, importance and which entries stay, are those of the policy
+ * selkv-window (cache/policy/). Here is one file a stage, in the order in which
+ * they run:
  *
- *   importance    what an entry is worth to the last queries of the prompt
- *   selection     which entries stay
- *   routing       which of those takes in one that leaves
+ *   routing       which of those that stay takes in one that leaves
  *   blend         the gate, and the value that comes out
  *   compensation  the bias that gives the host the attention of its guests
  *
@@ -16,7 +16,7 @@
  * questions. apply.h runs a fate over lists as they lie in KV units.
  *
  * All of it are pure functions over the caller's arrays: float32 arithmetic
- * in a fixed order, no allocation, time linear in the prompt for the five
+ * in a fixed order, no allocation, time linear in the prompt for the three
  * stages. The same input gives the same bytes.
  *
  * Merging once more. A prompt may pass several boundaries before it is
@@ -40,12 +40,7 @@ enum { MERGE_BUCKET = 32 };
 
 struct merge_options {
     uint32_t n_window; /* last queries of the prompt that measure mass */
-    uint32_t n_pool;   /* width of the mean over neighbours, odd; 1: none */
-    uint32_t n_sinks;  /* first positions, and */
-    uint32_t n_recent; /* last positions, that always stay */
-    /* One kept set for all KV heads of a layer, and one R for them, its mean;
-     * else each KV head has its own. */
-    bool per_layer;
+    /* One R for all KV heads of a layer, the mean; else each has its own. */
     bool mean_ratio;
     float alpha; /* bias = alpha log R */
     /* Guards against hosts that the window hardly looks at, whose value would
@@ -60,10 +55,9 @@ struct merge_options {
     uint64_t seed;    /* cam */
 };
 
-/* What a server runs: per-head sets and R, 4 sinks, guards on. */
+/* What a server runs: R for each head, guards on. */
 struct merge_options merge_options_default(void);
-/* What the SelKV paper (arXiv 2607.16213) runs: one kept set and one R a
- * layer, no sinks, no guards. */
+/* What the SelKV paper (arXiv 2607.16213) runs: one R a layer, no guards. */
 struct merge_options merge_options_paper(void);
 
 /* What a merge did; counts add over lists (merge_counts_add). */
