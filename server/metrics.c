@@ -188,12 +188,31 @@ static enum err put_kv(struct metrics_text *t, const struct engine_stats *st)
         {"ebb_kv_dropped_sessions", METRICS_COUNTER, "tenant", "default",
          st->dropped_sessions,
          "Sessions at rest that were dropped whole to make room."},
-        {"ebb_sessions", METRICS_GAUGE, "state", "live", st->sessions_live,
-         "Sessions, by state."},
-        {"ebb_sessions", METRICS_GAUGE, "state", "prefix", st->sessions_at_rest,
-         NULL},
     };
     return put_plain(t, rows, sizeof(rows) / sizeof(rows[0]));
+}
+
+static enum err put_sessions(struct metrics_text *t,
+                             const struct engine_stats *st)
+{
+    const struct {
+        const char *state;
+        uint64_t n;
+    } row[] = {
+        {"live", st->sessions_live},
+        {"idle", 0},
+        {"prefix", st->sessions_at_rest},
+    };
+    PUT(metrics_text_family(t, "ebb_sessions", METRICS_GAUGE,
+                            "Sessions, by state."));
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        PUT(metrics_text_labels(
+            t, "ebb_sessions",
+            (const struct metrics_label[]){
+                {"tenant", "default"}, {"state", row[i].state}, {NULL, NULL}}));
+        PUT(metrics_text_uint(t, row[i].n));
+    }
+    return OK;
 }
 
 static enum err put_evicted(struct metrics_text *t,
@@ -271,6 +290,7 @@ enum err metrics_render(struct server *s, bool openmetrics, struct buf *out)
     PUT(put_rejections(&t, &s->metrics, &st));
     PUT(put_engine(&t, &st, up));
     PUT(put_kv(&t, &st));
+    PUT(put_sessions(&t, &st));
     PUT(put_evicted(&t, &st));
     if (up)
         PUT(put_histograms(&t, &st));

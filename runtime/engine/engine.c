@@ -40,8 +40,8 @@ static void fill_gauges(const struct engine *e, struct engine_stats *s)
     s->reserved_bytes = p.reserved * p.unit_bytes;
     s->free_bytes =
         s->budget_bytes - s->prefix_bytes - s->live_bytes - s->reserved_bytes;
-    s->entries_retained = e->sessions.n_entries;
-    s->entries_logical = e->sessions.n_entries + e->sessions.n_lost;
+    s->entries_retained = e->sessions.n_held;
+    s->entries_logical = e->sessions.n_held + e->sessions.n_lost;
     s->sessions_live = e->sessions.running.n;
     s->sessions_at_rest = e->sessions.rest.n;
 }

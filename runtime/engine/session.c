@@ -5,6 +5,15 @@
 #include <string.h>
 
 #include "cache/compact.h"
+#include "runtime/engine/session_views.h"
+
+static void free_counts(struct sessions *ss)
+{
+    free(ss->live_refs);
+    free(ss->exact_refs);
+    free(ss->seen);
+    free(ss->seen_by);
+}
 
 enum err sessions_init(struct sessions *ss, struct pool *pool,
                        uint32_t n_layers, uint32_t n_kv_heads)
@@ -16,10 +25,11 @@ enum err sessions_init(struct sessions *ss, struct pool *pool,
     size_t n = pool_stats(pool).n_units;
     ss->live_refs = calloc(n, sizeof(*ss->live_refs));
     ss->exact_refs = calloc(n, sizeof(*ss->exact_refs));
-    if (ss->live_refs && ss->exact_refs)
+    ss->seen = calloc(n, sizeof(*ss->seen));
+    ss->seen_by = calloc(n, sizeof(*ss->seen_by));
+    if (ss->live_refs && ss->exact_refs && ss->seen && ss->seen_by)
         return OK;
-    free(ss->live_refs);
-    free(ss->exact_refs);
+    free_counts(ss);
     memset(ss, 0, sizeof(*ss));
     return ERR_NOMEM;
 }
@@ -30,8 +40,7 @@ void sessions_fini(struct sessions *ss)
         session_drop(ss, ss->running.first);
     while (ss->rest.first)
         session_drop(ss, ss->rest.first);
-    free(ss->live_refs);
-    free(ss->exact_refs);
+    free_counts(ss);
     memset(ss, 0, sizeof(*ss));
 }
 
@@ -194,6 +203,7 @@ static void enter(struct sessions *ss, struct session *s)
     ss->n_entries += table_n_entries(s->table);
     ss->n_lost += s->n_lost;
     for_each_unit(ss, s, mark_live);
+    views_add_table(ss, s);
     list_push(&ss->running, s);
 }
 
@@ -215,6 +225,7 @@ static void free_session(struct session *s)
         return;
     table_free(s->table);
     free(s->pin);
+    free(s->n_counted);
     free(s->token);
     free(s);
 }
@@ -237,7 +248,8 @@ enum err session_new(struct sessions *ss, struct session **out,
     if (!s)
         return ERR_NOMEM;
     s->token = malloc((size_t)start->cap * sizeof(*s->token) + 1);
-    if (!s->token || copy_pins(s, start) != OK ||
+    s->n_counted = calloc(sessions_n_lists(ss), sizeof(*s->n_counted));
+    if (!s->token || !s->n_counted || copy_pins(s, start) != OK ||
         table_for(ss, &s->table, start) != OK) {
         free_session(s);
         return ERR_NOMEM;
@@ -326,12 +338,13 @@ enum err session_reserve(struct sessions *ss, struct session *s, uint32_t n)
     return OK;
 }
 
-/* The tail units that the next append will replace by copies: this session
- * stops using them. */
-static void unmark_shared_tails(struct sessions *ss, const struct session *s)
+/* Tail units that the next append will fill further, or replace by copies:
+ * these this session stops using. */
+static void unmark_tails(struct sessions *ss, struct session *s)
 {
     for (uint32_t i = 0; i < sessions_n_lists(ss); i++) {
         const struct kv_list *l = &s->table->list[i];
+        views_open_list(ss, s, i, l->len / KV_UNIT);
         if (l->len % KV_UNIT == 0)
             continue;
         unit_id tail = l->unit[l->n_units - 1];
@@ -342,8 +355,7 @@ static void unmark_shared_tails(struct sessions *ss, const struct session *s)
 
 /* After an append of n: what is not marked at the end of a list is new. A
  * unit that was free has no marks, so a copied tail shows. */
-static void mark_new_units(struct sessions *ss, const struct session *s,
-                           uint32_t n)
+static void mark_new_units(struct sessions *ss, struct session *s, uint32_t n)
 {
     for (uint32_t i = 0; i < sessions_n_lists(ss); i++) {
         const struct kv_list *l = &s->table->list[i];
@@ -351,13 +363,14 @@ static void mark_new_units(struct sessions *ss, const struct session *s,
             if (ss->live_refs[l->unit[u]] == 0)
                 mark_live(ss, s, l->unit[u]);
         }
+        views_close_list(ss, s, i);
     }
 }
 
 void session_append(struct sessions *ss, struct session *s, uint32_t n)
 {
     assert(s->is_running && n > 0 && n <= s->n_known - s->n_stored);
-    unmark_shared_tails(ss, s);
+    unmark_tails(ss, s);
     uint64_t taken =
         table_append(s->table, n, (int32_t)s->n_stored, (int32_t)s->rope);
     mark_new_units(ss, s, n);
@@ -395,12 +408,16 @@ void session_shrink(struct sessions *ss, struct session *s, uint32_t i_list,
                     uint32_t n)
 {
     const struct kv_list *l = &s->table->list[i_list];
+    if (n > 0)
+        views_open_list(ss, s, i_list, l->len / KV_UNIT);
     for (uint32_t u = (l->len + KV_UNIT - 1) / KV_UNIT; u < l->n_units; u++) {
         if (s->is_running)
             unmark_live(ss, s, l->unit[u]);
         forget_prefix(ss, s, l->unit[u]);
     }
     (void)compact_release(s->table, i_list);
+    if (n > 0)
+        views_close_list(ss, s, i_list);
     count_lost(ss, s, n);
     ss->epoch++;
 }
@@ -414,6 +431,7 @@ void session_unmark_list(struct sessions *ss, const struct session *s,
     assert(s->is_running && session_forgets(s));
     for (uint32_t u = 0; u < l->n_units; u++)
         ss->live_refs[l->unit[u]]--;
+    views_lift_list(ss, l);
 }
 
 void session_mark_list(struct sessions *ss, struct session *s, uint32_t i_list,
@@ -422,6 +440,7 @@ void session_mark_list(struct sessions *ss, struct session *s, uint32_t i_list,
     const struct kv_list *l = &s->table->list[i_list];
     for (uint32_t u = 0; u < l->n_units; u++)
         ss->live_refs[l->unit[u]]++;
+    views_add_list(ss, s, i_list);
     count_lost(ss, s, n);
     ss->epoch++;
 }
@@ -453,10 +472,13 @@ void session_own_unit(struct sessions *ss, struct session *s, uint32_t i_list,
                       uint32_t i_unit)
 {
     struct kv_list *l = &s->table->list[i_list];
+    uint32_t n = views_of(l->len, i_unit);
+    views_remove(ss, s, i_list, l->unit[i_unit], n);
     unmark_live(ss, s, l->unit[i_unit]);
     if (table_own_unit(s->table, l, i_unit) == 0)
         assert(false && "it was shared");
     mark_live(ss, s, l->unit[i_unit]);
+    views_add(ss, l->unit[i_unit], n);
     ss->epoch++;
 }
 
@@ -486,6 +508,7 @@ void session_drop(struct sessions *ss, struct session *s)
     }
     leave(ss, s);
     for_each_unit(ss, s, forget_prefix);
+    views_remove_table(ss, s);
     ss->n_entries -= table_n_entries(s->table);
     ss->n_lost -= s->n_lost;
     ss->epoch++;

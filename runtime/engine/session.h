@@ -79,6 +79,7 @@ struct session {
     struct select_span *pin; /* [n_pins] positions that never leave */
     uint32_t n_pins;
     struct table *table;
+    uint32_t *n_counted; /* [n_lists] entries that n_held knows of */
     struct watch *watch; /* while its prompt is admitted, or NULL */
 };
 
@@ -103,6 +104,8 @@ struct sessions {
     struct session *oldest, *newest;
     uint32_t *live_refs;  /* [n_units] running sessions that use a unit */
     uint32_t *exact_refs; /* [n_units] those of them that are exact */
+    uint8_t *seen;        /* [n_units] most slots that a session sees of it */
+    uint32_t *seen_by;    /* [n_units] sessions that see so many */
     uint64_t n_prefix;    /* units that sessions at rest alone use */
     uint64_t n_exact;     /* units that running exact sessions use */
     uint64_t n_reserved;  /* units that these have reserved */
@@ -111,7 +114,8 @@ struct sessions {
     uint64_t chunk_units; /* of one chunk of a prompt; set by the engine */
     uint64_t n_entries;   /* entries of all sessions, shared ones counted
                              for each */
-    uint64_t n_lost;      /* the sum of theirs */
+    uint64_t n_held;      /* each once (session_views.h) */
+    uint64_t n_lost;      /* the sum of what sessions have lost */
     uint64_t clock;       /* tokens that the server has processed */
     /* Counts the times that a table ended or entries of it moved: whoever
      * looks at tables over several steps must begin again. */

@@ -119,6 +119,10 @@ static void requests_are_counted_by_route_and_outcome(void **state)
                  value_of(t, "\nebb_kv_bytes{state=\"free\"} ");
     assert_true(sum == value_of(t, "\nebb_kv_budget_bytes "));
     assert_true(value_of(t, "\nebb_request_seconds_count ") == 2);
+    assert_true(value_of(t, "\nebb_sessions{tenant=\"default\",state="
+                            "\"prefix\"} ") >= 1);
+    assert_true(value_of(t, "\nebb_sessions{tenant=\"default\",state="
+                            "\"live\"} ") == 0);
     buf_fini(&answer);
     bench_stop(&b);
 }

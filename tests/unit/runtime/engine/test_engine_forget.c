@@ -71,6 +71,32 @@ static void a_budget_that_is_never_reached_changes_nothing(void **state)
     toy_tear_down(&b);
 }
 
+/* Three chats with one beginning: 64 tokens in common, and 20, 30 and 40 of
+ * their own. */
+static void gauges_count_what_is_shared_once(void **state)
+{
+    (void)state;
+    enum { COMMON = 64, ALL = COMMON + 20 + 30 + 40 };
+    struct toy_bench b;
+    int32_t p[COMMON + 40];
+    toy_set_up(&b, 1024, forgetful);
+    toy_prompt(p, COMMON + 40, 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        p[COMMON] = (int32_t)i;
+        struct gen_status s = finish(
+            ask(b.e, p, COMMON + 20 + 10 * i, 0, rules(FORGET_DBTRIMKV)));
+        assert_int_equal(s.cached_tokens, i > 0 ? COMMON : 0);
+        assert_int_equal(s.retained_entries,
+                         (COMMON + 20 + 10 * i) * TOY_LISTS);
+    }
+    struct engine_stats st;
+    engine_stats(b.e, &st);
+    assert_int_equal(st.sessions_at_rest, 3);
+    assert_int_equal(st.entries_retained, ALL * TOY_LISTS);
+    assert_int_equal(st.entries_logical, ALL * TOY_LISTS);
+    toy_tear_down(&b);
+}
+
 /* Four answers of 200 tokens where 300 fit; each is as long as was asked. */
 static void a_pool_made_for_one_serves_four(void **state)
 {
@@ -836,6 +862,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_budget_that_is_never_reached_changes_nothing),
+        cmocka_unit_test(gauges_count_what_is_shared_once),
         cmocka_unit_test(a_pool_made_for_one_serves_four),
         cmocka_unit_test(a_prompt_ten_times_the_pool_is_answered),
         cmocka_unit_test(the_smallest_pool_is_enough),

@@ -237,8 +237,9 @@ static inline void toy_check_books(struct toy *t, const struct engine *e)
     uint32_t *refs = calloc(p.n_units, sizeof(*refs));
     uint32_t *live = calloc(p.n_units, sizeof(*live));
     uint32_t *exact = calloc(p.n_units, sizeof(*exact));
-    uint64_t used = 0, prefix = 0, reserved = 0, entries = 0, n_exact = 0,
-             n_reserved = 0, guaranteed = 0, lost = 0;
+    uint32_t *slots = calloc(p.n_units, sizeof(*slots));
+    uint64_t held = 0, used = 0, prefix = 0, reserved = 0, entries = 0,
+             n_exact = 0, n_reserved = 0, guaranteed = 0, lost = 0;
     uint32_t n = 0;
     int faults = 0;
 
@@ -265,6 +266,9 @@ static inline void toy_check_books(struct toy *t, const struct engine *e)
                 faults += l->n_units != (l->len + KV_UNIT - 1) / KV_UNIT;
                 for (uint32_t u = 0; u < l->n_units; u++) {
                     refs[l->unit[u]]++;
+                    for (uint32_t at = u * KV_UNIT;
+                         at < (u + 1) * KV_UNIT && at < l->len; at++)
+                        slots[l->unit[u]] |= 1u << at % KV_UNIT;
                     live[l->unit[u]] += k == 0;
                     exact[l->unit[u]] += k == 0 && is_exact;
                 }
@@ -282,6 +286,7 @@ static inline void toy_check_books(struct toy *t, const struct engine *e)
         used += refs[u] > 0;
         prefix += refs[u] > 0 && live[u] == 0;
         n_exact += exact[u] > 0;
+        held += (uint32_t)__builtin_popcount(slots[u]);
     }
     faults += n != 0;
     faults += used != p.used;
@@ -292,12 +297,14 @@ static inline void toy_check_books(struct toy *t, const struct engine *e)
     faults += guaranteed != ss->n_guaranteed;
     faults += entries != ss->n_entries;
     faults += lost != ss->n_lost;
+    faults += held != ss->n_held;
     faults += used + reserved > p.n_units;
     faults += sessions_promised(ss) > p.n_units;
     atomic_fetch_add(&t->n_faults, faults);
     free(refs);
     free(live);
     free(exact);
+    free(slots);
 }
 
 /* After a step: what every session holds is its own. */
