@@ -94,12 +94,17 @@ size_t loss_work_bytes(const struct loss_work *w)
 
 struct vocab_job {
     struct loss_work *w;
-    const int32_t *tokens;
-    size_t first, n;  /* position of row 0, rows */
-    size_t n_tokens;  /* length of the sequence */
-    float *d_student; /* of row 0; NULL: no gradient */
-    float ntp_weight;
+    const struct loss_input *in;
+    size_t first, n;   /* position of row 0, rows */
+    float *d_student;  /* of row 0; NULL: no gradient */
+    float ntp_share;   /* d loss / d ntp of a position */
+    float answer_more; /* added to it where the next token is of an answer */
 };
+
+static bool is_answer(const struct loss_input *in, size_t t)
+{
+    return in->is_answer != NULL && in->is_answer[t] != 0;
+}
 
 /* One position; the student's logits become their gradient. */
 static void vocab_task(void *ctx, int task, int thread)
@@ -112,23 +117,26 @@ static void vocab_task(void *ctx, int task, int thread)
     float *q = j->w->q + (size_t)task * v;
     double *row = j->w->row + (size_t)task * 3;
     double lp = f->log_sum_exp(p, v), lq = f->log_sum_exp(q, v);
-    int has_next = t + 1 < j->n_tokens;
+    const int32_t *tokens = j->in->tokens;
+    int has_next = t + 1 < j->in->n_tokens;
     struct rows_pair x = {.p = p,
                           .q = q,
                           .n = v,
                           .log_p = (float)lp,
                           .log_q = (float)lq,
-                          .kl_share = 1.0f / (float)j->n_tokens,
+                          .kl_share = 1.0f / (float)j->in->n_tokens,
                           .is_gradient = j->d_student != NULL};
     row[1] = row[2] = 0.0;
     if (has_next) {
-        x.ntp_share = j->ntp_weight / (float)(j->n_tokens - 1);
-        row[1] = lq - (double)q[j->tokens[t + 1]];
-        row[2] = lp - (double)p[j->tokens[t + 1]];
+        x.ntp_share = j->ntp_share;
+        if (is_answer(j->in, t + 1))
+            x.ntp_share += j->answer_more;
+        row[1] = lq - (double)q[tokens[t + 1]];
+        row[2] = lp - (double)p[tokens[t + 1]];
     }
     row[0] = f->kl(&x);
     if (j->d_student != NULL && has_next)
-        q[j->tokens[t + 1]] -= x.ntp_share;
+        q[tokens[t + 1]] -= x.ntp_share;
 }
 
 /* The gradient of the hidden state through one piece of the vocabulary. */
@@ -162,37 +170,68 @@ static void sum_task(void *ctx, int task, int thread)
     }
 }
 
+/* Tokens of answers that something stands before. */
+static size_t n_answers(const struct loss_input *in)
+{
+    size_t n = 0;
+    for (size_t t = 1; t < in->n_tokens; t++)
+        n += is_answer(in, t);
+    return n;
+}
+
+/* kl, ntp, teacher's ntp; the last two once more over answers alone. */
+enum { KL, NTP, TEACHER_NTP, ANSWER, TEACHER_ANSWER, SUMS };
+
+static void add_rows(const struct vocab_job *j, double sum[SUMS])
+{
+    for (size_t r = 0; r < j->n; r++) {
+        const double *row = j->w->row + r * 3;
+        size_t next = j->first + r + 1;
+        for (size_t i = 0; i < 3; i++)
+            sum[i] += row[i];
+        if (next < j->in->n_tokens && is_answer(j->in, next)) {
+            sum[ANSWER] += row[NTP];
+            sum[TEACHER_ANSWER] += row[TEACHER_NTP];
+        }
+    }
+}
+
 void loss_vocab(struct loss_work *w, const struct loss_input *in,
                 struct loss_values *out, float *d_student)
 {
     size_t D = w->f->shape.n_embd, v = w->f->shape.n_vocab;
-    double sum[3] = {0.0, 0.0, 0.0};
+    size_t answers = n_answers(in);
+    double sum[SUMS] = {0.0};
+    struct vocab_job j = {
+        .w = w,
+        .in = in,
+        .ntp_share = (float)in->ntp_weight / (float)(in->n_tokens - 1),
+        .answer_more =
+            answers == 0 ? 0.0f : (float)in->answer_weight / (float)answers};
     for (size_t t = 0; t < in->n_tokens; t += w->block) {
         size_t n = in->n_tokens - t < w->block ? in->n_tokens - t : w->block;
-        struct vocab_job j = {w,
-                              in->tokens,
-                              t,
-                              n,
-                              in->n_tokens,
-                              d_student == NULL ? NULL : d_student + t * D,
-                              (float)in->ntp_weight};
+        j.first = t;
+        j.n = n;
+        j.d_student = d_student == NULL ? NULL : d_student + t * D;
         mat_xwt(w->mat, w->p, in->teacher + t * D, w->f->out,
                 (struct mat_size){n, v, D}, 0);
         mat_xwt(w->mat, w->q, in->student + t * D, w->f->out,
                 (struct mat_size){n, v, D}, 0);
         workers_run(w->k, (int)n, vocab_task, &j);
-        for (size_t r = 0; r < n; r++)
-            for (size_t i = 0; i < 3; i++)
-                sum[i] += w->row[r * 3 + i];
+        add_rows(&j, sum);
         if (d_student == NULL)
             continue;
         workers_run(w->k, (int)n_pieces(w->f), piece_task, &j);
         workers_run(w->k, (int)((n * D + TASK_FLOATS - 1) / TASK_FLOATS),
                     sum_task, &j);
     }
-    out->kl = sum[0] / in->n_tokens;
-    out->ntp = sum[1] / (in->n_tokens - 1);
-    out->teacher_ntp = sum[2] / (in->n_tokens - 1);
+    out->kl = sum[KL] / in->n_tokens;
+    out->ntp = sum[NTP] / (in->n_tokens - 1);
+    out->teacher_ntp = sum[TEACHER_NTP] / (in->n_tokens - 1);
+    out->n_answers = (uint32_t)answers;
+    out->answer = answers == 0 ? 0.0 : sum[ANSWER] / (double)answers;
+    out->teacher_answer =
+        answers == 0 ? 0.0 : sum[TEACHER_ANSWER] / (double)answers;
 }
 
 struct alive_job {

@@ -5,7 +5,9 @@
  *     cap   mean over the t where it is positive of
  *           max(0, S_t - M L H) / max(1, n_t L H - M L H),  n_t = t + 1
  *           S_t = sum over layers, heads and i <= t of exp((t - i) lambda_i)
- *     loss = kl + u ntp + w cap
+ *     answer  mean of -log student_t(token t + 1) over the t whose next token
+ *           answers a question of the sequence; 0 where there is none
+ *     loss = kl + u ntp + a answer + w cap
  *
  * S_t is the soft number of entries alive at step t, n_t L H the number there
  * would be if nothing faded.
@@ -23,7 +25,10 @@
 
 struct loss_values {
     double kl, ntp, cap;
-    double teacher_ntp; /* what the unchanged model reaches */
+    double answer;
+    /* What the unchanged model reaches. */
+    double teacher_ntp, teacher_answer;
+    uint32_t n_answers; /* tokens */
     double alive;       /* S at the last step, per layer and head */
     uint32_t n_over;    /* steps above the capacity */
 };
@@ -41,12 +46,15 @@ struct loss_input {
     /* The last hidden states after the output norm, [T][n_embd]. */
     const float *teacher, *student;
     const int32_t *tokens;
-    uint32_t n_tokens; /* T, at least 2 */
-    double ntp_weight; /* u */
+    const uint8_t *is_answer; /* [T], 1: a token of an answer; may be NULL */
+    uint32_t n_tokens;        /* T, at least 2 */
+    double ntp_weight;        /* u */
+    double answer_weight;     /* a */
 };
 
-/* kl, ntp and teacher_ntp of a sequence. d_student (may be NULL) gets the
- * gradient of kl + u ntp. Logits exist for a block of positions at a time. */
+/* All of a sequence but cap and alive. d_student (may be NULL) gets the
+ * gradient of kl + u ntp + a answer. Logits exist for a block of positions at a
+ * time. */
 void loss_vocab(struct loss_work *w, const struct loss_input *in,
                 struct loss_values *out, float *d_student);
 

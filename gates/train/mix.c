@@ -1,44 +1,15 @@
-#include "gates/train/mix.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "base/rng.h"
 #include "base/utf8.h"
+#include "gates/train/mix_internal.h"
 #include "gates/train/mix_words.h"
 
 enum {
-    FACTS_MIN = 2,
-    FACTS_MAX = 8,
     SPAN_MIN = 24, /* tokens of a span that comes again */
     SPAN_MAX = 64,
     BYTES_PER_TOKEN = 8, /* generous: documents are cut to length */
-    RECALL_TRIES = 12,
     LIST_LABELS = 2
-};
-
-struct text {
-    char *s;
-    size_t n;
-    struct tokens tokens;
-};
-
-struct mix {
-    struct mix_options o;
-    struct text *text;
-    size_t n_texts;
-    size_t n_tokens;
-    struct tokens scratch;
-    struct buf doc;
-};
-
-/* What one sequence is made with. */
-struct maker {
-    struct mix *x;
-    struct rng rng;
-    uint32_t n_tokens;
-    struct errmsg *m;
 };
 
 const char *mix_kind_name(enum mix_kind kind)
@@ -75,6 +46,7 @@ void mix_free(struct mix *x)
     free(x->text);
     tokens_fini(&x->scratch);
     buf_fini(&x->doc);
+    free(x->answer);
     free(x);
 }
 
@@ -114,7 +86,7 @@ size_t mix_n_tokens(const struct mix *x)
     return x->n_tokens;
 }
 
-static uint64_t pick(struct maker *k, uint64_t n)
+uint64_t mix_pick(struct maker *k, uint64_t n)
 {
     return rng_below(&k->rng, n);
 }
@@ -122,7 +94,7 @@ static uint64_t pick(struct maker *k, uint64_t n)
 /* A text by its share of all tokens. */
 static const struct text *pick_text(struct maker *k)
 {
-    uint64_t at = pick(k, k->x->n_tokens);
+    uint64_t at = mix_pick(k, k->x->n_tokens);
     size_t i = 0;
     while (at >= k->x->text[i].tokens.n)
         at -= k->x->text[i++].tokens.n;
@@ -130,10 +102,10 @@ static const struct text *pick_text(struct maker *k)
 }
 
 /* Up to n bytes of some text, beginning and ending at spaces. */
-static void pick_passage(struct maker *k, size_t n, const char **s, size_t *len)
+void mix_passage(struct maker *k, size_t n, const char **s, size_t *len)
 {
     const struct text *t = pick_text(k);
-    size_t from = pick(k, t->n > n ? t->n - n : 1);
+    size_t from = mix_pick(k, t->n > n ? t->n - n : 1);
     size_t end = from + n < t->n ? from + n : t->n;
     while (from < end && t->s[from] != ' ' && t->s[from] != '\n')
         from++;
@@ -148,56 +120,58 @@ static void pick_passage(struct maker *k, size_t n, const char **s, size_t *len)
         (*len)--;
 }
 
-static enum err add_passage(struct maker *k, size_t n)
+enum err mix_add_passage(struct maker *k, struct buf *b, size_t n)
 {
     const char *s;
     size_t len;
-    pick_passage(k, n, &s, &len);
-    enum err rc = buf_append(&k->x->doc, s, len);
-    return rc == OK ? buf_puts(&k->x->doc, "\n") : rc;
+    mix_passage(k, n, &s, &len);
+    enum err rc = buf_append(b, s, len);
+    return rc == OK ? buf_puts(b, "\n") : rc;
 }
 
 /* Tokens of some text from a random place on, text after text. */
-static void copy_text(struct maker *k, int32_t *out, uint32_t n)
+void mix_copy_text(struct maker *k, int32_t *out, uint32_t n)
 {
     uint32_t done = 0;
     while (done < n) {
         const struct text *t = pick_text(k);
         size_t most = t->tokens.n < n - done ? t->tokens.n : n - done;
-        size_t from = pick(k, t->tokens.n - most + 1);
+        size_t from = mix_pick(k, t->tokens.n - most + 1);
         memcpy(out + done, t->tokens.id + from, most * sizeof(*out));
         done += (uint32_t)most;
     }
 }
 
-/* The document as tokens, cut to length or continued with plain text. */
+void mix_fill(struct maker *k, int32_t *out)
+{
+    const struct tokens *got = &k->x->scratch;
+    size_t n = got->n < k->n_tokens ? got->n : k->n_tokens;
+    memcpy(out, got->id, n * sizeof(*out));
+    if (n < k->n_tokens)
+        mix_copy_text(k, out + n, k->n_tokens - (uint32_t)n);
+}
+
+/* The document as tokens. */
 static enum err finish_document(struct maker *k, int32_t *out)
 {
     struct mix *x = k->x;
     x->scratch.n = 0;
     enum err rc = tokenizer_encode(x->o.tokenizer, x->doc.data, x->doc.len, 0,
                                    &x->scratch);
-    if (rc != OK)
-        return rc;
-    size_t n = x->scratch.n < k->n_tokens ? x->scratch.n : k->n_tokens;
-    memcpy(out, x->scratch.id, n * sizeof(*out));
-    if (n < k->n_tokens)
-        copy_text(k, out + n, k->n_tokens - (uint32_t)n);
-    return OK;
+    if (rc == OK)
+        mix_fill(k, out);
+    return rc;
 }
 
 static enum err plain(struct maker *k, int32_t *out)
 {
-    copy_text(k, out, k->n_tokens);
+    mix_copy_text(k, out, k->n_tokens);
     return OK;
 }
 
-static enum err put_turns(struct maker *k, const struct mix_turn *turn,
-                          size_t n)
+static enum err write_plainly(struct mix *x, const struct mix_turn *turn,
+                              size_t n)
 {
-    struct mix *x = k->x;
-    if (x->o.chat != NULL)
-        return x->o.chat(x->o.chat_ctx, turn, n, &x->scratch, k->m);
     buf_clear(&x->doc);
     enum err rc = OK;
     for (size_t i = 0; rc == OK && i < n; i++) {
@@ -212,6 +186,24 @@ static enum err put_turns(struct maker *k, const struct mix_turn *turn,
                                        0, &x->scratch);
 }
 
+enum err mix_put_turns(struct maker *k, const struct mix_turn *turn, size_t n)
+{
+    struct mix *x = k->x;
+    const struct tokenizer *t = x->o.tokenizer;
+    struct tokens *got = &x->scratch;
+    got->n = 0;
+    enum err rc = x->o.chat == NULL
+                      ? write_plainly(x, turn, n)
+                      : x->o.chat(x->o.chat_ctx, turn, n, got, k->m);
+    /* The template may have begun with BOS, which stands before out. */
+    if (rc == OK && tokenizer_adds_bos(t) && got->n > 0 &&
+        got->id[0] == tokenizer_bos(t)) {
+        got->n--;
+        memmove(got->id, got->id + 1, got->n * sizeof(*got->id));
+    }
+    return rc;
+}
+
 enum { TURNS_MAX = 64 };
 
 /* Passages of the texts as turns of one conversation. */
@@ -221,137 +213,13 @@ static enum err chat(struct maker *k, int32_t *out)
     size_t n = 0, bytes = 0, want = (size_t)k->n_tokens * BYTES_PER_TOKEN;
     while (n < TURNS_MAX && (bytes < want || n % 2 == 1)) {
         turn[n].is_user = n % 2 == 0;
-        pick_passage(k, 80 + pick(k, 800), &turn[n].text, &turn[n].n);
+        mix_passage(k, 80 + mix_pick(k, 800), &turn[n].text, &turn[n].n);
         bytes += turn[n].n;
         n++;
     }
-    k->x->scratch.n = 0;
-    enum err rc = put_turns(k, turn, n);
-    if (rc != OK)
-        return rc;
-    /* The template may have begun with BOS, which stands before out. */
-    const struct tokenizer *t = k->x->o.tokenizer;
-    const struct tokens *got = &k->x->scratch;
-    size_t skip =
-        tokenizer_adds_bos(t) && got->n > 0 && got->id[0] == tokenizer_bos(t);
-    size_t have = got->n - skip;
-    size_t take = have < k->n_tokens ? have : k->n_tokens;
-    memcpy(out, got->id + skip, take * sizeof(*out));
-    if (take < k->n_tokens)
-        copy_text(k, out + take, k->n_tokens - (uint32_t)take);
-    return OK;
-}
-
-struct fact {
-    const struct mix_pattern *pattern;
-    const char *key;
-    char value[32];
-};
-
-static void make_fact(struct maker *k, struct fact *f, size_t nth)
-{
-    /* Each fact draws from seven keys of its own: they differ. */
-    f->pattern = &mix_patterns[pick(k, mix_n_patterns)];
-    f->key = mix_keys[(pick(k, 7) + nth * 7) % mix_n_keys];
-    if (!f->pattern->value_is_number) {
-        const char *v = mix_values[pick(k, mix_n_values)];
-        memcpy(f->value, v, strlen(v) + 1);
-        return;
-    }
-    for (int i = 0; i < 4; i++)
-        f->value[i] = (char)('1' + pick(k, 9));
-    f->value[4] = '\0';
-}
-
-static enum err put_pattern(struct buf *b, const char *pattern,
-                            const struct fact *f)
-{
-    enum err rc = OK;
-    for (const char *p = pattern; rc == OK && *p != '\0'; p++) {
-        if (p[0] == '%' && (p[1] == 'K' || p[1] == 'V')) {
-            rc = buf_puts(b, p[1] == 'K' ? f->key : f->value);
-            p++;
-        } else {
-            rc = buf_putc(b, *p);
-        }
-    }
-    return rc;
-}
-
-static enum err put_fact(struct maker *k, const struct fact *f)
-{
-    enum err rc = put_pattern(&k->x->doc, f->pattern->fact, f);
-    return rc == OK ? buf_putc(&k->x->doc, '\n') : rc;
-}
-
-static enum err put_question(struct maker *k, const struct fact *f)
-{
-    enum err rc = put_pattern(&k->x->doc, f->pattern->question, f);
+    enum err rc = mix_put_turns(k, turn, n);
     if (rc == OK)
-        rc = buf_printf(&k->x->doc, " %s.\n", f->value);
-    return rc;
-}
-
-/* The last tokens of the document, so that the questions are in it; plain
- * text before them where it is too short. */
-static void finish_from_the_end(struct maker *k, int32_t *out)
-{
-    const struct tokens *doc = &k->x->scratch;
-    size_t n = doc->n < k->n_tokens ? doc->n : k->n_tokens;
-    uint32_t missing = k->n_tokens - (uint32_t)n;
-    copy_text(k, out, missing);
-    memcpy(out + missing, doc->id + (doc->n - n), n * sizeof(*out));
-}
-
-/* Facts among passages in the first part of about `bytes` bytes, questions
- * after them; as tokens in scratch. */
-static enum err make_recall(struct maker *k, struct fact *fact, size_t n,
-                            size_t bytes)
-{
-    struct mix *x = k->x;
-    size_t early = bytes / 2 / n; /* for each fact */
-    buf_clear(&x->doc);
-    enum err rc = add_passage(k, bytes / 16 + 1);
-    for (size_t i = 0; rc == OK && i < n; i++) {
-        rc = put_fact(k, &fact[i]);
-        if (rc == OK)
-            rc = add_passage(k, early / 2 + pick(k, early + 1));
-    }
-    while (rc == OK && x->doc.len < bytes)
-        rc = add_passage(k, 400);
-    for (size_t i = 0; rc == OK && i < n; i++) {
-        size_t j = i + pick(k, n - i);
-        struct fact swap = fact[i];
-        fact[i] = fact[j];
-        fact[j] = swap;
-        rc = put_question(k, &fact[i]);
-    }
-    x->scratch.n = 0;
-    return rc == OK ? tokenizer_encode(x->o.tokenizer, x->doc.data, x->doc.len,
-                                       0, &x->scratch)
-                    : rc;
-}
-
-/* Texts differ in how many bytes a token has: a document that is too long,
- * and would lose its first facts, is made again with less text. */
-static enum err recall(struct maker *k, int32_t *out)
-{
-    struct fact fact[FACTS_MAX];
-    size_t most = k->n_tokens / 48; /* what fits with questions and text */
-    most = most < FACTS_MIN ? FACTS_MIN : most > FACTS_MAX ? FACTS_MAX : most;
-    size_t n = FACTS_MIN + pick(k, most - FACTS_MIN + 1);
-    for (size_t i = 0; i < n; i++)
-        make_fact(k, &fact[i], i);
-    size_t bytes = (size_t)k->n_tokens * 3;
-    enum err rc = make_recall(k, fact, n, bytes);
-    for (int i = 1; i < RECALL_TRIES && rc == OK; i++) {
-        if (k->x->scratch.n <= k->n_tokens)
-            break;
-        bytes = bytes * 3 / 4;
-        rc = make_recall(k, fact, n, bytes);
-    }
-    if (rc == OK)
-        finish_from_the_end(k, out);
+        mix_fill(k, out);
     return rc;
 }
 
@@ -361,12 +229,12 @@ static enum err copies(struct maker *k, int32_t *out)
     uint32_t n = k->n_tokens, half = n / 2;
     uint32_t most = half / 2 < SPAN_MAX ? half / 2 : SPAN_MAX;
     uint32_t least = most < SPAN_MIN ? most : SPAN_MIN;
-    uint32_t times = 1 + (uint32_t)pick(k, 3);
-    copy_text(k, out, n);
+    uint32_t times = 1 + (uint32_t)mix_pick(k, 3);
+    mix_copy_text(k, out, n);
     for (uint32_t i = 0; i < times; i++) {
-        uint32_t len = least + (uint32_t)pick(k, most - least + 1);
-        uint32_t from = (uint32_t)pick(k, half - len);
-        uint32_t to = half + (uint32_t)pick(k, half - len);
+        uint32_t len = least + (uint32_t)mix_pick(k, most - least + 1);
+        uint32_t from = (uint32_t)mix_pick(k, half - len);
+        uint32_t to = half + (uint32_t)mix_pick(k, half - len);
         memcpy(out + to, out + from, len * sizeof(*out));
     }
     return OK;
@@ -381,27 +249,47 @@ static enum err list(struct maker *k, int32_t *out)
                                                       {"open", "shut"},
                                                       {"sun", "moon"}};
     const char *const *label =
-        labels[pick(k, sizeof(labels) / sizeof(labels[0]))];
-    bool by_table = pick(k, 2) == 0;
+        labels[mix_pick(k, sizeof(labels) / sizeof(labels[0]))];
+    bool by_table = mix_pick(k, 2) == 0;
     buf_clear(&k->x->doc);
     enum err rc = OK;
     for (size_t line = 0;
          rc == OK && k->x->doc.len < (size_t)k->n_tokens * BYTES_PER_TOKEN;
          line++) {
-        bool is_value = pick(k, 2) == 0;
-        const char *w = is_value ? mix_values[pick(k, mix_n_values)]
-                                 : mix_keys[pick(k, mix_n_keys)];
+        bool is_value = mix_pick(k, 2) == 0;
+        const char *w = is_value ? mix_values[mix_pick(k, mix_n_values)]
+                                 : mix_keys[mix_pick(k, mix_n_keys)];
         size_t which = by_table ? (size_t)is_value : w[0] < 'K' ? 0 : 1;
         rc = buf_printf(&k->x->doc, "%s -> %s\n", w, label[which]);
         if (rc == OK && line % 8 == 7)
-            rc = add_passage(k, 100 + pick(k, 300));
+            rc = mix_add_passage(k, &k->x->doc, 100 + mix_pick(k, 300));
     }
     return rc == OK ? finish_document(k, out) : rc;
 }
 
 typedef enum err (*make_fn)(struct maker *, int32_t *);
 
-static const make_fn makers[MIX_KINDS] = {plain, chat, recall, copies, list};
+static const make_fn makers[MIX_KINDS] = {plain, chat, mix_recall, copies,
+                                          list};
+
+/* None is marked at first. */
+static bool make_room_for_answers(struct mix *x, size_t n)
+{
+    if (n > x->n_answer) {
+        uint8_t *grown = realloc(x->answer, n);
+        if (grown == NULL)
+            return false;
+        x->answer = grown;
+        x->n_answer = n;
+    }
+    memset(x->answer, 0, n);
+    return true;
+}
+
+const uint8_t *mix_answers(const struct mix *x)
+{
+    return x->answer;
+}
 
 enum err mix_sequence(struct mix *x, uint64_t step, uint32_t n_tokens,
                       int32_t *out, enum mix_kind *kind, struct errmsg *m)
@@ -414,8 +302,12 @@ enum err mix_sequence(struct mix *x, uint64_t step, uint32_t n_tokens,
                        "sequences of %u tokens from %zu texts cannot be made; "
                        "at least %d tokens and one text are needed",
                        n_tokens, x->n_texts, MIX_TOKENS_MIN);
+    if (!make_room_for_answers(x, n_tokens))
+        return err_set(m, ERR_NOMEM, "no memory for %u tokens", n_tokens);
+    k.answer = x->answer;
     if (tokenizer_adds_bos(x->o.tokenizer)) {
         *out++ = tokenizer_bos(x->o.tokenizer);
+        k.answer++;
         k.n_tokens--;
     }
     /* Seed and step are hashed one after the other, so that the streams of
@@ -425,7 +317,7 @@ enum err mix_sequence(struct mix *x, uint64_t step, uint32_t n_tokens,
     uint64_t sum = 0;
     for (int i = 0; i < MIX_KINDS; i++)
         sum += x->o.share[i];
-    uint64_t at = pick(&k, sum);
+    uint64_t at = mix_pick(&k, sum);
     int which = 0;
     while (at >= x->o.share[which])
         at -= x->o.share[which++];

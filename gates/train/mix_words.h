@@ -3,19 +3,24 @@
 #ifndef GATES_TRAIN_MIX_WORDS_H
 #define GATES_TRAIN_MIX_WORDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* A fact and the question it answers. In `fact` and `question` %K is the key
- * and in `fact` %V the value, which is the answer. */
+/* A fact and the question it answers, with the beginning of the answer behind
+ * the question mark and a space. %K is the key and in `fact` %V the value,
+ * which ends the answer. */
 struct mix_pattern {
     const char *fact, *question;
-    int value_is_number; /* else a word */
+    bool value_is_number; /* else a word */
+    bool key_is_thing;    /* one of mix_things, else of mix_keys */
 };
 
 extern const struct mix_pattern mix_patterns[];
 extern const size_t mix_n_patterns;
 extern const char *const mix_keys[];
 extern const size_t mix_n_keys;
+extern const char *const mix_things[];
+extern const size_t mix_n_things;
 extern const char *const mix_values[];
 extern const size_t mix_n_values;
 

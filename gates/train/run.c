@@ -69,16 +69,17 @@ static enum err describe(struct run *r, const struct frozen *f,
                          struct errmsg *m)
 {
     const struct train_options *o = r->o;
-    int n = snprintf(
-        r->settings, sizeof(r->settings),
-        "%s layers=%u embd=%u heads=%u width=%u steps=%" PRIu64
-        " warm-up=%" PRIu64
-        " tokens=%u memory=%.17g weight=%.17g ntp-weight=%.17g lr=%.9g "
-        "seed=%" PRIu64 " text-tokens=%zu",
-        o->identity == NULL ? "" : o->identity, f->shape.n_layers,
-        f->shape.n_embd, f->shape.n_kv_heads, r->g->shape.width, o->steps,
-        o->warm_up, o->tokens, o->memory, o->weight, o->ntp_weight,
-        (double)o->lr, o->seed, mix_n_tokens(r->mix));
+    int n = snprintf(r->settings, sizeof(r->settings),
+                     "%s layers=%u embd=%u heads=%u width=%u steps=%" PRIu64
+                     " warm-up=%" PRIu64
+                     " tokens=%u memory=%.17g weight=%.17g ntp-weight=%.17g "
+                     "answer-weight=%.17g lr=%.9g "
+                     "seed=%" PRIu64 " text-tokens=%zu",
+                     o->identity == NULL ? "" : o->identity, f->shape.n_layers,
+                     f->shape.n_embd, f->shape.n_kv_heads, r->g->shape.width,
+                     o->steps, o->warm_up, o->tokens, o->memory, o->weight,
+                     o->ntp_weight, o->answer_weight, (double)o->lr, o->seed,
+                     mix_n_tokens(r->mix));
     return n > 0 && (size_t)n < sizeof(r->settings)
                ? OK
                : err_set(m, ERR_INVAL,
@@ -245,16 +246,20 @@ static enum err write_log(struct run *r, const struct result *s,
     const struct {
         const char *key;
         double v;
-    } field[] = {{"kl", s->v.kl},
-                 {"ntp", s->v.ntp},
-                 {"teacher_ntp", s->v.teacher_ntp},
-                 {"cap", s->v.cap},
-                 {"alive", s->v.alive},
-                 {"grad_norm", s->norm},
-                 {"lr", (double)s->lr},
-                 {"seconds", s->seconds}};
+        bool is_there;
+    } field[] = {{"kl", s->v.kl, true},
+                 {"ntp", s->v.ntp, true},
+                 {"teacher_ntp", s->v.teacher_ntp, true},
+                 {"answer", s->v.answer, s->v.n_answers > 0},
+                 {"teacher_answer", s->v.teacher_answer, s->v.n_answers > 0},
+                 {"cap", s->v.cap, true},
+                 {"alive", s->v.alive, true},
+                 {"grad_norm", s->norm, true},
+                 {"lr", (double)s->lr, true},
+                 {"seconds", s->seconds, true}};
     for (size_t i = 0; rc == OK && i < sizeof(field) / sizeof(field[0]); i++)
-        rc = put_number(&b, field[i].key, field[i].v);
+        if (field[i].is_there)
+            rc = put_number(&b, field[i].key, field[i].v);
     if (rc == OK)
         rc = buf_puts(&b, "}\n");
     if (rc == OK &&
@@ -296,7 +301,8 @@ static enum err one_step(struct run *r, struct errmsg *m)
     if (rc != OK)
         return rc;
     memset(r->grad, 0, r->n * sizeof(float));
-    trainer_gradient(r->trainer, r->tokens, o->tokens, r->grad, &s.v);
+    struct trainer_sequence x = {r->tokens, mix_answers(r->mix), o->tokens};
+    trainer_gradient(r->trainer, &x, r->grad, &s.v);
     trainer_tie(r->g, r->grad);
     r->step++;
     s.lr = schedule_lr(o->lr, r->step, o->warm_up, o->steps);
@@ -354,8 +360,12 @@ static enum err allocate(struct run *r, const struct frozen *f,
     r->tokens = calloc(r->o->tokens, sizeof(*r->tokens));
     if (r->grad == NULL || r->m1 == NULL || r->m2 == NULL || r->tokens == NULL)
         return err_set(m, ERR_NOMEM, "no memory for the optimiser");
-    struct trainer_options t = {r->o->tokens, r->o->memory, r->o->weight,
-                                r->o->ntp_weight, r->o->keep_bytes};
+    struct trainer_options t = {.max_tokens = r->o->tokens,
+                                .entries_per_head = r->o->memory,
+                                .capacity_weight = r->o->weight,
+                                .ntp_weight = r->o->ntp_weight,
+                                .answer_weight = r->o->answer_weight,
+                                .keep_bytes = r->o->keep_bytes};
     return trainer_new(&r->trainer, f, r->g, &t, mat, m);
 }
 

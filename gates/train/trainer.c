@@ -125,12 +125,12 @@ static void output_norm(const struct trainer *t, float *y, const float *x,
     norm_forward(mat_workers(t->mat), y, x, out_norm(t, n));
 }
 
-void trainer_gradient(struct trainer *t, const int32_t *tokens,
-                      uint32_t n_tokens, float *grad, struct loss_values *loss)
+void trainer_gradient(struct trainer *t, const struct trainer_sequence *x,
+                      float *grad, struct loss_values *loss)
 {
     const struct frozen_shape *s = &t->f->shape;
-    uint32_t L = s->n_layers;
-    embed(t, tokens, n_tokens);
+    uint32_t L = s->n_layers, n_tokens = x->n_tokens;
+    embed(t, x->tokens, n_tokens);
     layer_forward(t->layer, 0, t->inputs, n_tokens, NULL, t->d);
     for (uint32_t l = 1; l < L; l++)
         layer_forward(t->layer, l, t->d, n_tokens, NULL, t->d);
@@ -144,8 +144,13 @@ void trainer_gradient(struct trainer *t, const int32_t *tokens,
     struct loss_capacity c = {t->lambda, n_tokens, t->o.entries_per_head,
                               t->o.capacity_weight};
     loss_capacity(t->loss, &c, loss, t->d_soft);
-    struct loss_input in = {t->teacher, t->student, tokens, n_tokens,
-                            t->o.ntp_weight};
+    struct loss_input in = {.teacher = t->teacher,
+                            .student = t->student,
+                            .tokens = x->tokens,
+                            .is_answer = x->is_answer,
+                            .n_tokens = n_tokens,
+                            .ntp_weight = t->o.ntp_weight,
+                            .answer_weight = t->o.answer_weight};
     loss_vocab(t->loss, &in, loss, grad == NULL ? NULL : t->d);
     if (grad == NULL)
         return;

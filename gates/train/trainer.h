@@ -23,6 +23,7 @@ struct trainer_options {
     double entries_per_head; /* M: the capacity the gates learn to live in */
     double capacity_weight;  /* w */
     double ntp_weight;       /* u of the next-token loss */
+    double answer_weight;    /* a, of the same where an answer is predicted */
     size_t keep_bytes;       /* for what backward would compute again */
 };
 
@@ -36,11 +37,17 @@ void trainer_free(struct trainer *t); /* NULL is allowed */
 /* Bytes of everything the trainer owns. */
 size_t trainer_bytes(const struct trainer *t);
 
+struct trainer_sequence {
+    const int32_t *tokens;
+    const uint8_t *is_answer; /* loss.h; may be NULL */
+    uint32_t n_tokens;
+};
+
 /* Adds d loss / d gate to grad (gate_n_params floats; NULL: only the loss).
  * 2 <= n_tokens <= max_tokens; ids are checked by the caller. The gates are
  * of kind rg10. */
-void trainer_gradient(struct trainer *t, const int32_t *tokens,
-                      uint32_t n_tokens, float *grad, struct loss_values *loss);
+void trainer_gradient(struct trainer *t, const struct trainer_sequence *x,
+                      float *grad, struct loss_values *loss);
 
 /* The shared last projection: sums the gradients of W3 and c3 over the layers
  * and gives each layer the sum, so that equal copies stay equal. */

@@ -31,7 +31,7 @@ struct train_flags {
     int64_t steps, tokens, width, warm_up, seed, threads;
     int64_t checkpoint_every; /* ms */
     uint64_t keep_memory;
-    double memory, lr, weight, ntp_weight;
+    double memory, lr, weight, ntp_weight, answer_weight;
     bool f16, f32;
 };
 
@@ -132,6 +132,14 @@ static const struct option train_options[] = {
      .help = "Weight of the next-token loss beside the divergence from the "
              "model that forgets nothing. Below 1 the gates imitate that "
              "model more closely."},
+    {.name = "answer_weight",
+     .type = OPT_REAL,
+     .field = FIELD(answer_weight),
+     .dflt = "0",
+     .max = 1000000,
+     .word = "A",
+     .help = "Weight of the next-token loss over the answers of recall "
+             "documents alone."},
     {.name = "mix",
      .type = OPT_STRING,
      .field = FIELD(mix),
@@ -496,6 +504,7 @@ static enum err run(struct training *t, const atomic_bool *stop,
         .memory = t->o.memory,
         .weight = t->o.weight,
         .ntp_weight = t->o.ntp_weight,
+        .answer_weight = t->o.answer_weight,
         .lr = (float)t->o.lr,
         .keep_bytes = t->o.keep_memory,
         .seed = (uint64_t)t->o.seed,

@@ -83,7 +83,11 @@ static enum err write_all(struct dump *d, const char *path, double memory,
     struct gate *g = d->gate;
     const struct gate_shape *s = &g->shape;
     size_t n_params = gate_n_params(g);
-    struct trainer_options o = {n, memory, 1.0, 1.0, 1 << 24};
+    struct trainer_options o = {.max_tokens = n,
+                                .entries_per_head = memory,
+                                .capacity_weight = 1.0,
+                                .ntp_weight = 1.0,
+                                .keep_bytes = 1 << 24};
     struct loss_values v;
     struct rng r;
     struct errmsg m;
@@ -105,7 +109,8 @@ static enum err write_all(struct dump *d, const char *path, double memory,
     enum err rc = trainer_new(&d->trainer, d->frozen, g, &o, d->mat, &m);
     if (rc != OK)
         return rc;
-    trainer_gradient(d->trainer, tokens, n, grad, &v);
+    trainer_gradient(d->trainer, &(struct trainer_sequence){tokens, NULL, n},
+                     grad, &v);
     struct safetensors_string meta[META];
     char text[META][NUMBER_BYTES];
     const struct {

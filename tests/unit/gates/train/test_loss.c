@@ -62,7 +62,8 @@ static void log_probs(const struct setup *x, const float *state, double *out)
 }
 
 /* Also in pieces of the vocabulary: 5,000 tokens are two of them. */
-static void check_vocab(uint32_t n_vocab, double ntp_weight)
+static void check_vocab(uint32_t n_vocab, double ntp_weight,
+                        double answer_weight)
 {
     struct setup x;
     struct loss_values got;
@@ -70,6 +71,9 @@ static void check_vocab(uint32_t n_vocab, double ntp_weight)
     size_t D = x.f->shape.n_embd, V = n_vocab;
     double *p = calloc(V, sizeof(double)), *q = calloc(V, sizeof(double));
     double *d = calloc(T * D, sizeof(double)), kl = 0.0, ntp = 0.0, own = 0.0;
+    /* The first token is never predicted: two answers count. */
+    uint8_t is_answer[T] = {[0] = 1, [2] = 1, [T - 1] = 1};
+    double answer = 0.0, own_answer = 0.0;
     assert_non_null(p);
     assert_non_null(q);
     assert_non_null(d);
@@ -80,27 +84,37 @@ static void check_vocab(uint32_t n_vocab, double ntp_weight)
             double slope = (exp(q[v]) - exp(p[v])) / T;
             kl += exp(p[v]) * (p[v] - q[v]) / T;
             if (t + 1 < T)
-                slope += ntp_weight *
-                         (exp(q[v]) - (x.tokens[t + 1] == (int32_t)v)) /
-                         (T - 1);
+                slope += (ntp_weight / (T - 1) +
+                          answer_weight * is_answer[t + 1] / 2.0) *
+                         (exp(q[v]) - (x.tokens[t + 1] == (int32_t)v));
             for (size_t i = 0; i < D; i++)
                 d[t * D + i] += slope * (double)x.f->out[v * D + i];
         }
         if (t + 1 < T) {
             ntp -= q[x.tokens[t + 1]] / (T - 1);
             own -= p[x.tokens[t + 1]] / (T - 1);
+            answer -= is_answer[t + 1] * q[x.tokens[t + 1]] / 2.0;
+            own_answer -= is_answer[t + 1] * p[x.tokens[t + 1]] / 2.0;
         }
     }
-    struct loss_input in = {x.teacher, x.student, x.tokens, T, ntp_weight};
+    struct loss_input in = {x.teacher, x.student,  x.tokens,     is_answer,
+                            T,         ntp_weight, answer_weight};
     loss_vocab(x.w, &in, &got, x.d);
     assert_true(fabs(got.kl - kl) < 1e-5 * kl);
     assert_true(fabs(got.ntp - ntp) < 1e-5 * ntp);
     assert_true(fabs(got.teacher_ntp - own) < 1e-5 * own);
+    assert_int_equal(got.n_answers, 2);
+    assert_true(fabs(got.answer - answer) < 1e-5 * answer);
+    assert_true(fabs(got.teacher_answer - own_answer) < 1e-5 * own_answer);
     for (size_t i = 0; i < T * D; i++)
         assert_true(fabs((double)x.d[i] - d[i]) < 2e-6);
     struct loss_values again;
     loss_vocab(x.w, &in, &again, NULL);
     assert_true(again.kl == got.kl && again.ntp == got.ntp);
+    in.is_answer = NULL;
+    loss_vocab(x.w, &in, &again, NULL);
+    assert_int_equal(again.n_answers, 0);
+    assert_true(again.ntp == got.ntp && again.answer == 0.0);
     assert_true(loss_work_bytes(x.w) > 2 * V * sizeof(float));
     free(p);
     free(q);
@@ -111,8 +125,8 @@ static void check_vocab(uint32_t n_vocab, double ntp_weight)
 static void kl_and_next_token_loss_are_those_of_the_formulas(void **state)
 {
     (void)state;
-    check_vocab(100, 1.0);
-    check_vocab(5000, 0.25);
+    check_vocab(100, 1.0, 0.0);
+    check_vocab(5000, 0.25, 0.5);
 }
 
 static double cap_of(struct setup *x, const float *lambda, double *alive,

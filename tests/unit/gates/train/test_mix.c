@@ -2,8 +2,10 @@
  * and each kind what it says. */
 #include "tests/unit/gates/train/tiny.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
+#include "base/buf.h"
 #include "gates/train/mix.h"
 #include "gates/train/mix_words.h"
 
@@ -128,16 +130,27 @@ static void expand(char *out, const char *pattern, const char *key)
     out[len] = '\0';
 }
 
+static const char *const *keys(size_t pattern)
+{
+    return mix_patterns[pattern].key_is_thing ? mix_things : mix_keys;
+}
+
+static size_t n_keys(size_t pattern)
+{
+    return mix_patterns[pattern].key_is_thing ? mix_n_things : mix_n_keys;
+}
+
 /* For every question at the end: its fact stands before, with the same
  * value. Returns how many there are. */
 static int check_recall(const char *text)
 {
     int n = 0;
     for (size_t i = 0; i < mix_n_patterns; i++)
-        for (size_t k = 0; k < mix_n_keys; k++) {
+        for (size_t k = 0; k < n_keys(i); k++) {
             char fact[256], question[256];
-            expand(fact, mix_patterns[i].fact, mix_keys[k]);
-            expand(question, mix_patterns[i].question, mix_keys[k]);
+            const char *key = keys(i)[k];
+            expand(fact, mix_patterns[i].fact, key);
+            expand(question, mix_patterns[i].question, key);
             const char *asked = strstr(text, question);
             const char *told = strstr(text, fact);
             if (asked == NULL)
@@ -160,6 +173,34 @@ static int check_recall(const char *text)
     return n;
 }
 
+/* What is marked as an answer stands behind a question's beginning and ends
+ * with it. Returns how many answers there are. */
+static int check_answers(const struct setup *s, const int32_t *id, size_t n)
+{
+    const uint8_t *is_answer = mix_answers(s->x);
+    char text[4096];
+    int n_answers = 0;
+    assert_true(n < sizeof(text));
+    text_of(s->t, id, n, text); /* a byte a token */
+    for (size_t i = 1; i < n; i++) {
+        bool begins = false;
+        if (is_answer[i] == 0 || is_answer[i - 1] != 0)
+            continue;
+        for (size_t p = 0; p < mix_n_patterns; p++) {
+            const char *stem = strchr(mix_patterns[p].question, '?') + 2;
+            size_t len = strlen(stem);
+            begins = begins || (i > len + 1 && text[i - 1] == ' ' &&
+                                memcmp(text + i - 1 - len, stem, len) == 0);
+        }
+        assert_true(begins);
+        for (; i < n && is_answer[i] != 0; i++)
+            assert_true(isalnum((unsigned char)text[i]));
+        assert_int_equal(text[i], '.');
+        n_answers++;
+    }
+    return n_answers;
+}
+
 static void recall_documents_hold_facts_questions_and_answers(void **state)
 {
     (void)state;
@@ -177,6 +218,7 @@ static void recall_documents_hold_facts_questions_and_answers(void **state)
         text_of(s.t, out, 2048, text);
         int n = check_recall(text);
         assert_true(n >= 2 && n <= 8);
+        assert_int_equal(check_answers(&s, out, 2048), n);
         most = n > most ? n : most;
     }
     assert_true(most >= 6);
@@ -219,6 +261,77 @@ static void plain_text_is_text(void **state)
         text_of(s.t, out, N, text);
         assert_non_null(strstr(s.text, text));
     }
+    setup_fini(&s);
+}
+
+/* "<1text>" and "<0text>": a template that leaves the turns readable. */
+static enum err open_chat(void *ctx, const struct mix_turn *turns,
+                          size_t n_turns, struct tokens *out, struct errmsg *m)
+{
+    struct buf b = {0};
+    enum err rc = OK;
+    (void)m;
+    for (size_t i = 0; i < n_turns && rc == OK; i++)
+        rc = buf_printf(&b, "<%d%.*s>", turns[i].is_user, (int)turns[i].n,
+                        turns[i].text);
+    if (rc == OK)
+        rc = tokenizer_encode(ctx, b.data, b.len, 0, out);
+    buf_fini(&b);
+    return rc;
+}
+
+/* As a chat: the fact in a turn of the user, the question in a later one, and
+ * the answer in the next. */
+static int check_talk(const char *text)
+{
+    int n = 0;
+    for (size_t i = 0; i < mix_n_patterns; i++)
+        for (size_t k = 0; k < n_keys(i); k++) {
+            char fact[256], question[256], answer[300];
+            expand(fact, mix_patterns[i].fact, keys(i)[k]);
+            expand(question, mix_patterns[i].question, keys(i)[k]);
+            char *stem = strchr(question, '?') + 2;
+            stem[-1] = '\0';
+            const char *told = strstr(text, fact);
+            const char *asked = strstr(text, question);
+            if (told == NULL || asked == NULL || asked[-1] != '1' ||
+                asked[-2] != '<')
+                continue;
+            const char *value = told + strlen(fact);
+            snprintf(answer, sizeof(answer), "><0%s %.*s.>", stem,
+                     (int)strcspn(value, ". "), value);
+            assert_true(told < asked);
+            assert_memory_equal(asked + strlen(question), answer,
+                                strlen(answer));
+            n++;
+        }
+    return n;
+}
+
+static void facts_are_told_and_asked_for_in_chats(void **state)
+{
+    (void)state;
+    struct tokenizer *t = tiny_tokenizer(false);
+    struct setup s = {.t = t, .text = tiny_text(TEXT_BYTES, 2)};
+    int32_t out[4000];
+    char text[4001];
+    int n_talks = 0;
+    struct mix_options o = {.tokenizer = t,
+                            .chat = open_chat,
+                            .chat_ctx = t,
+                            .share = {[MIX_RECALL] = 1}};
+    assert_int_equal(mix_new(&s.x, &o, NULL), OK);
+    assert_int_equal(mix_add_text(s.x, s.text, TEXT_BYTES, NULL), OK);
+    for (uint64_t i = 0; i < STEPS; i++) {
+        assert_int_equal(mix_sequence(s.x, i, 4000, out, NULL, NULL), OK);
+        text_of(t, out, 4000, text);
+        int n = check_talk(text);
+        assert_true(n == 0 || (n >= 2 && n <= 8));
+        assert_true(check_answers(&s, out, 4000) >= 2);
+        n_talks += n > 0;
+    }
+    /* Two forms of three are chats. */
+    assert_true(n_talks > STEPS / 2 && n_talks < STEPS * 5 / 6);
     setup_fini(&s);
 }
 
@@ -313,6 +426,10 @@ static void words_are_single_and_differ(void **state)
     (void)state;
     assert_true(mix_n_patterns >= 10);
     assert_true(mix_n_keys >= 8 * 7); /* seven for each of eight facts */
+    assert_true(mix_n_things >= 8 * 7);
+    for (size_t i = 0; i < mix_n_things; i++)
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(mix_things[i], mix_things[k]);
     for (size_t i = 0; i < mix_n_keys; i++) {
         assert_null(strchr(mix_keys[i], ' '));
         for (size_t k = 0; k < i; k++)
@@ -351,6 +468,7 @@ int main(void)
         cmocka_unit_test(a_step_gives_the_same_sequence_whatever_came_before),
         cmocka_unit_test(sequences_are_as_long_as_asked_and_hold_valid_ids),
         cmocka_unit_test(recall_documents_hold_facts_questions_and_answers),
+        cmocka_unit_test(facts_are_told_and_asked_for_in_chats),
         cmocka_unit_test(copies_come_again_in_the_second_half),
         cmocka_unit_test(plain_text_is_text),
         cmocka_unit_test(chats_go_through_the_template),

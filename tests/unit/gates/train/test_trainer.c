@@ -10,6 +10,7 @@
 enum { TOKENS = 23, WIDTH = 12 };
 
 #define NTP_WEIGHT 0.5
+#define ANSWER_WEIGHT 0.25
 
 struct setup {
     struct workers *k;
@@ -38,7 +39,12 @@ static void setup_init(struct setup *x, const struct frozen_shape *s,
     for (uint32_t l = 0; l < s->n_layers; l++)
         for (uint32_t h = 0; h < s->n_kv_heads; h++)
             gate_layer(x->g, l)[x->g->parts.c3 + h] = 2.0f;
-    struct trainer_options o = {TOKENS, 4.0, 1.0, NTP_WEIGHT, keep_bytes};
+    struct trainer_options o = {.max_tokens = TOKENS,
+                                .entries_per_head = 4.0,
+                                .capacity_weight = 1.0,
+                                .ntp_weight = NTP_WEIGHT,
+                                .answer_weight = ANSWER_WEIGHT,
+                                .keep_bytes = keep_bytes};
     assert_int_equal(trainer_new(&x->t, x->f, x->g, &o, x->mat, NULL), OK);
     x->grad = calloc(gate_n_params(x->g), sizeof(float));
     assert_non_null(x->grad);
@@ -56,11 +62,27 @@ static void setup_fini(struct setup *x)
     workers_free(x->k);
 }
 
+/* Some tokens are answers; the first has nothing before it. */
+static const uint8_t is_answer[TOKENS] = {
+    [0] = 1, [3] = 1, [4] = 1, [TOKENS - 1] = 1};
+
+static void gradient(struct setup *x, uint32_t n, float *grad,
+                     struct loss_values *v)
+{
+    struct trainer_sequence s = {x->tokens, is_answer, n};
+    trainer_gradient(x->t, &s, grad, v);
+}
+
+static double total(const struct loss_values *v)
+{
+    return v->kl + NTP_WEIGHT * v->ntp + ANSWER_WEIGHT * v->answer + v->cap;
+}
+
 static double loss_of(struct setup *x)
 {
     struct loss_values v;
-    trainer_gradient(x->t, x->tokens, TOKENS, NULL, &v);
-    return v.kl + NTP_WEIGHT * v.ntp + v.cap;
+    gradient(x, TOKENS, NULL, &v);
+    return total(&v);
 }
 
 /* Compares grad . u with the slope of the loss along a random direction u
@@ -101,8 +123,8 @@ static void check_part(struct setup *x, uint32_t layer, size_t from, size_t to)
             struct loss_values v;
             for (size_t i = 0; i < n; i++)
                 p[from + i] = saved[i] + (float)(h * where[k]) * u[i];
-            trainer_gradient(x->t, x->tokens, TOKENS, NULL, &v);
-            at[k] = v.kl + NTP_WEIGHT * v.ntp + v.cap;
+            gradient(x, TOKENS, NULL, &v);
+            at[k] = total(&v);
             has_jump = has_jump || v.n_over != x->n_over;
         }
     }
@@ -121,7 +143,7 @@ static void check_family(const struct frozen_shape *s)
     struct setup x;
     setup_init(&x, s, 2, 1 << 20);
     struct loss_values v;
-    trainer_gradient(x.t, x.tokens, TOKENS, x.grad, &v);
+    gradient(&x, TOKENS, x.grad, &v);
     assert_true(v.cap > 0.0);
     assert_true(v.kl > 0.0);
     x.n_over = v.n_over;
@@ -175,8 +197,8 @@ static void gradients_do_not_depend_on_threads(void **state)
     struct loss_values va, vb;
     setup_init(&a, &TINY_LLAMA, 1, 1 << 20);
     setup_init(&b, &TINY_LLAMA, 3, 1 << 20);
-    trainer_gradient(a.t, a.tokens, TOKENS, a.grad, &va);
-    trainer_gradient(b.t, b.tokens, TOKENS, b.grad, &vb);
+    gradient(&a, TOKENS, a.grad, &va);
+    gradient(&b, TOKENS, b.grad, &vb);
     assert_memory_equal(a.grad, b.grad, gate_n_params(a.g) * sizeof(float));
     same_values(&va, &vb);
     setup_fini(&a);
@@ -197,10 +219,10 @@ static void kept_and_recomputed_layers_give_the_same_bits(void **state)
     setup_init(&b, &s, 2, 0);
     struct layer_options lo = {WIDTH, TOKENS, 0};
     setup_init(&c, &s, 2, layer_kept_bytes(a.f, &lo)); /* one of three */
-    trainer_gradient(a.t, a.tokens, TOKENS, NULL, &v[0]);
-    trainer_gradient(a.t, a.tokens, TOKENS - 4, a.grad, &v[0]);
-    trainer_gradient(b.t, b.tokens, TOKENS - 4, b.grad, &v[1]);
-    trainer_gradient(c.t, c.tokens, TOKENS - 4, c.grad, &v[2]);
+    gradient(&a, TOKENS, NULL, &v[0]);
+    gradient(&a, TOKENS - 4, a.grad, &v[0]);
+    gradient(&b, TOKENS - 4, b.grad, &v[1]);
+    gradient(&c, TOKENS - 4, c.grad, &v[2]);
     size_t bytes = gate_n_params(a.g) * sizeof(float);
     assert_memory_equal(a.grad, b.grad, bytes);
     assert_memory_equal(a.grad, c.grad, bytes);
@@ -226,7 +248,7 @@ static void the_capacity_term_is_that_of_the_formula(void **state)
     for (uint32_t l = 0; l < TINY_LLAMA.n_layers; l++)
         for (uint32_t h = 0; h < TINY_LLAMA.n_kv_heads; h++)
             gate_layer(x.g, l)[x.g->parts.c3 + h] = 1.5f + (float)h;
-    trainer_gradient(x.t, x.tokens, TOKENS, NULL, &v);
+    gradient(&x, TOKENS, NULL, &v);
     double sum = 0.0, last = 0.0;
     int n = 0;
     for (int t = 1; t <= TOKENS; t++) {
@@ -258,7 +280,7 @@ static void gates_that_forget_nothing_change_nothing(void **state)
         for (uint32_t h = 0; h < TINY_LLAMA.n_kv_heads; h++)
             gate_layer(x.g, l)[x.g->parts.c3 + h] = 200.0f;
     struct loss_values v;
-    trainer_gradient(x.t, x.tokens, TOKENS, NULL, &v);
+    gradient(&x, TOKENS, NULL, &v);
     assert_true(fabs(v.kl) < 1e-7);
     assert_true(fabs(v.ntp - v.teacher_ntp) < 1e-7);
     /* All n_t entries are alive: (n_t - M) / max(1, n_t - M ...) by hand. */
@@ -399,7 +421,7 @@ static void training_lowers_the_loss(void **state)
     for (uint64_t step = 1; step <= 40; step++) {
         struct loss_values v;
         memset(x.grad, 0, n * sizeof(float));
-        trainer_gradient(x.t, x.tokens, TOKENS, x.grad, &v);
+        gradient(&x, TOKENS, x.grad, &v);
         trainer_tie(x.g, x.grad);
         adamw_step(&a, x.g, x.grad, m1, m2, step);
     }
