@@ -28,7 +28,7 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
     const struct select_size size = {
         .n_units = n_units,
         .max_sessions = o->max_sessions,
-        .max_tenants = 1,
+        .max_tenants = o->sessions->n_tenants,
         .max_lists = (uint32_t)lists,
         .max_undecided = n_units, /* KV_UNIT entries a unit, of them 1/16 */
         .n_threads = o->workers ? workers_count(o->workers) : 1,
@@ -41,14 +41,14 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
     e->user = new_array(e, n, sizeof(*e->user));
     e->user_table = new_array(e, n, sizeof(*e->user_table));
     e->shared = new_array(e, n, sizeof(*e->shared));
-    if (!e->session || !e->of || !e->cause || !e->group || !e->job ||
-        !e->user || !e->user_table || !e->shared ||
+    e->tenant = new_array(e, size.max_tenants, sizeof(*e->tenant));
+    if (!e->tenant || !e->session || !e->of || !e->cause || !e->group ||
+        !e->job || !e->user || !e->user_table || !e->shared ||
         select_new(&e->select, &size) != OK) {
         evict_free(e);
         return ERR_NOMEM;
     }
     e->bytes += select_bytes(&size);
-    e->tenant = (struct select_tenant){.cap = UINT64_MAX};
     *out = e;
     return OK;
 }
@@ -58,6 +58,7 @@ void evict_free(struct evict *e)
     if (!e)
         return;
     select_free(e->select);
+    free(e->tenant);
     free(e->pin);
     free(e->shared);
     free(e->user_table);
@@ -98,6 +99,7 @@ struct select_session *evict_add(struct evict *e, struct session *s,
 {
     uint32_t i = e->in.n_sessions++;
     uint64_t idle = s->is_running ? 0 : e->o.sessions->clock - s->used_at;
+    double weight = session_weight(e->o.sessions, s);
     assert(i < e->o.max_sessions);
     e->of[i] = s;
     e->cause[i] = cause;
@@ -108,8 +110,10 @@ struct select_session *evict_add(struct evict *e, struct session *s,
         .n_pins = s->n_pins,
         .n_seen = s->n_stored,
         .keep = !session_forgets(s) || s->is_kept,
-        .offset = score_offset(1.0, e->o.options->idle_decay, idle),
-        .cap_offset = score_offset(1.0, 0.0, 0),
+        .tenant = s->tenant,
+        .offset = score_offset(weight, e->o.options->idle_decay, idle),
+        .cap_offset = score_offset(weight, 0.0, 0),
+        .floor = s->floor,
         .cap = UINT64_MAX,
     };
     return &e->session[i];
@@ -125,16 +129,31 @@ static void limit(const struct evict *e, struct select_session *in,
         most = (uint64_t)in->min_head * e->n_lists;
     }
     in->cap = most;
-    in->floor = exactly ? most : 0;
+    if (exactly && most > s->floor)
+        in->floor = most;
 }
 
-void evict_start(struct evict *e, uint64_t k)
+/* Limits of tenants mean something where all their sessions are looked at. */
+static void set_tenants(struct evict *e, bool is_all)
+{
+    const struct sessions *ss = e->o.sessions;
+    for (uint32_t i = 0; i < ss->n_tenants; i++) {
+        const struct session_tenant *t = &ss->tenant[i];
+        e->tenant[i] = (struct select_tenant){
+            .floor = is_all ? t->floor : 0,
+            .cap = is_all ? t->cap : UINT64_MAX,
+        };
+    }
+}
+
+void evict_start(struct evict *e, uint64_t k, bool is_all)
 {
     const struct forget_options *o = e->o.options;
+    set_tenants(e, is_all);
     e->in.pool = e->o.sessions->pool;
     e->in.session = e->session;
-    e->in.tenant = &e->tenant;
-    e->in.n_tenants = 1;
+    e->in.tenant = e->tenant;
+    e->in.n_tenants = e->o.sessions->n_tenants;
     e->in.k = k;
     e->in.min_head = o->min_head;
     e->in.n_sinks = o->n_sinks;
@@ -164,7 +183,7 @@ static uint32_t find_groups(struct evict *e)
             *g = (struct group){.i = i};
         }
         g->room += room;
-        g->part += (double)room;
+        g->part += (double)room / session_weight(e->o.sessions, s);
     }
     return n;
 }
@@ -230,7 +249,7 @@ void evict_begin(struct evict *e, uint64_t k, bool squeeze)
         (void)evict_add(e, s, ENGINE_PRESSURE);
     if (!squeeze)
         k = split_between_groups(e, k);
-    evict_start(e, k);
+    evict_start(e, k, true);
 }
 
 bool evict_is_under_way(const struct evict *e)
@@ -410,7 +429,7 @@ void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
         struct select_session *in = evict_add(e, l[i].session, l[i].cause);
         limit(e, in, l[i].session, l[i].cause, l[i].most, false);
     }
-    evict_start(e, 0);
+    evict_start(e, 0, false);
     (void)evict_step(e, UINT64_MAX, UINT64_MAX, r);
 }
 
@@ -441,8 +460,9 @@ void evict_cut_lists(struct evict *e, struct session *s, uint32_t most,
         e->in.n_sessions = 0;
         struct select_session *in = evict_add(e, s, cause);
         in->table = &view;
+        in->floor = 0;
         in->cap = most;
-        evict_start(e, 0);
+        evict_start(e, 0, false);
         (void)select_step(e->select, e->o.workers, UINT64_MAX);
         e->is_under_way = false;
         merge_list(e, s, i, cause, r);

@@ -10,7 +10,8 @@
  * are one group, every other session is its own, and each group gives in
  * proportion to what it holds above its floors divided by its weight, rounded
  * by largest remainder (docs/design, algorithms 1.3). A session's share is a
- * cap and a floor at once for the selection.
+ * cap and a floor at once for the selection. Weights, floors and caps of
+ * sessions and tenants are those of session.h.
  *
  * A pass under pressure may be worked on in slices between steps. It is
  * forgotten when a table ends or is compacted by others meanwhile

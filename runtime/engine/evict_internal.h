@@ -41,7 +41,7 @@ struct evict {
     uint64_t bytes;
     struct select *select;
     struct select_input in;
-    struct select_tenant tenant;
+    struct select_tenant *tenant;       /* [n_tenants] */
     struct select_session *session;     /* [max_sessions] */
     struct session **of;                /* [max_sessions] whose they are */
     enum engine_cause *cause;           /* [max_sessions] */
@@ -63,7 +63,7 @@ struct evict {
 struct select_session *evict_add(struct evict *e, struct session *s,
                                  enum engine_cause cause);
 
-/* Begins the selection over what was added. */
-void evict_start(struct evict *e, uint64_t k);
+/* Begins the selection over what was added; is_all: that is all sessions. */
+void evict_start(struct evict *e, uint64_t k, bool is_all);
 
 #endif

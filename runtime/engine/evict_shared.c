@@ -121,16 +121,21 @@ static void add_shared(struct evict *e, const struct shared *g)
     uint32_t n = find_users(e, g->i_list, 0, g->unit);
     struct session *least = e->user[0]; /* that has the fewest entries */
     uint32_t n_seen = UINT32_MAX;
+    uint64_t allow = UINT64_MAX; /* entries that all may lose */
     bool by_age = true;
     for (uint32_t i = 0; i < n; i++) {
         struct session *s = e->user[i];
-        if (table_n_entries(s->table) < table_n_entries(least->table))
+        uint64_t held = table_n_entries(s->table);
+        uint64_t above = held > s->floor ? held - s->floor : 0;
+        if (held < table_n_entries(least->table))
             least = s;
+        allow = above < allow ? above : allow;
         n_seen = s->n_stored < n_seen ? s->n_stored : n_seen;
         by_age &= s->rules.policy == FORGET_STREAMINGLLM;
     }
     struct select_session *in = evict_add(e, least, ENGINE_PRESSURE);
     in->rank = by_age ? SELECT_RECENCY : SELECT_RETENTION;
+    in->floor = table_n_entries(least->table) - allow;
     in->n_users = n;
     in->n_seen = n_seen;
     in->min_head = min_head(e, least, n);
@@ -205,7 +210,7 @@ void evict_shared(struct evict *e, uint64_t k, struct evict_result *r)
     /* Only whole units are freed, and a pass that frees none took nothing: it
      * is repeated with more, to the end of what may go. */
     for (uint64_t least = 1; r->gone[ENGINE_PRESSURE] == 0; least *= 2) {
-        evict_start(e, k > least ? k : least);
+        evict_start(e, k > least ? k : least, false);
         enum select_outcome o =
             select_step(e->select, e->o.workers, UINT64_MAX);
         e->is_under_way = false;

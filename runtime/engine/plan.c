@@ -59,16 +59,18 @@ static bool is_to_merge(const struct gen *g)
 }
 
 /* Entries that the session of a prompt may hold that does not fit as a whole:
- * its part of what exact sessions leave, and what is kept beside entries. A
- * unit of each list is taken off, because its end is not full. */
+ * its part, by weight, of what exact sessions leave, and what is kept beside
+ * entries. A unit of each list is taken off, because its end is not full. */
 static uint64_t share_of(const struct engine *e, const struct gen *g)
 {
-    uint64_t n_forgetting = 0, cap = engine_cap(e, g);
+    const struct sessions *ss = &e->sessions;
+    double weights = 0, weight = session_weight(ss, g->session);
+    uint64_t cap = engine_cap(e, g);
     for (uint32_t i = 0; i < e->n_running; i++)
-        n_forgetting += session_forgets(e->running[i]->session);
-    uint64_t units = (e->n_units - e->sessions.n_exact -
-                      e->sessions.n_reserved - e->sessions.n_watch) /
-                     n_forgetting;
+        if (session_forgets(e->running[i]->session))
+            weights += session_weight(ss, e->running[i]->session);
+    uint64_t left = e->n_units - ss->n_exact - ss->n_reserved - ss->n_watch;
+    uint64_t units = (uint64_t)((double)left * weight / weights);
     uint64_t share = units > e->n_lists ? (units - e->n_lists) * KV_UNIT : 0;
     uint64_t least = (uint64_t)g->floor * e->n_lists;
     const struct watch *w = g->session->watch;

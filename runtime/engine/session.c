@@ -13,6 +13,20 @@ static void free_counts(struct sessions *ss)
     free(ss->exact_refs);
     free(ss->seen);
     free(ss->seen_by);
+    free(ss->tenant);
+}
+
+enum err sessions_set_tenants(struct sessions *ss,
+                              const struct session_tenant *tenant, uint32_t n)
+{
+    struct session_tenant *copy = calloc(n, sizeof(*copy));
+    if (!copy)
+        return ERR_NOMEM;
+    memcpy(copy, tenant, n * sizeof(*copy));
+    free(ss->tenant);
+    ss->tenant = copy;
+    ss->n_tenants = n;
+    return OK;
 }
 
 enum err sessions_init(struct sessions *ss, struct pool *pool,
@@ -27,7 +41,9 @@ enum err sessions_init(struct sessions *ss, struct pool *pool,
     ss->exact_refs = calloc(n, sizeof(*ss->exact_refs));
     ss->seen = calloc(n, sizeof(*ss->seen));
     ss->seen_by = calloc(n, sizeof(*ss->seen_by));
-    if (ss->live_refs && ss->exact_refs && ss->seen && ss->seen_by)
+    const struct session_tenant all = {.weight = 1.0, .cap = UINT64_MAX};
+    if (ss->live_refs && ss->exact_refs && ss->seen && ss->seen_by &&
+        sessions_set_tenants(ss, &all, 1) == OK)
         return OK;
     free_counts(ss);
     memset(ss, 0, sizeof(*ss));
@@ -244,6 +260,7 @@ enum err session_new(struct sessions *ss, struct session **out,
                      const struct session_start *start)
 {
     assert(start->n <= start->cap && start->n_shared <= start->n);
+    assert(start->tenant < ss->n_tenants);
     struct session *s = calloc(1, sizeof(*s));
     if (!s)
         return ERR_NOMEM;
@@ -267,6 +284,9 @@ enum err session_new(struct sessions *ss, struct session **out,
                          : start->n_shared;
     inherit_merges(s, start);
     s->rules = start->rules;
+    s->tenant = start->tenant;
+    s->weight = start->weight > 0 ? start->weight : 1.0;
+    s->floor = start->floor;
     s->is_running = true;
     if (session_forgets(s))
         s->guarantee = start->guarantee + n_shared_extra(ss, s->table);
@@ -387,12 +407,14 @@ void session_append(struct sessions *ss, struct session *s, uint32_t n)
 
 uint64_t session_above(const struct session *s, uint32_t min_head)
 {
-    uint64_t n = 0;
+    uint64_t n = 0, held = 0;
     for (uint32_t i = 0; i < s->table->n_layers * s->table->n_kv_heads; i++) {
         uint32_t len = s->table->list[i].len;
         n += len > min_head ? len - min_head : 0;
+        held += len;
     }
-    return n;
+    held = held > s->floor ? held - s->floor : 0;
+    return n < held ? n : held;
 }
 
 static void count_lost(struct sessions *ss, struct session *s, uint32_t n)

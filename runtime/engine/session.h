@@ -54,6 +54,13 @@
 
 struct watch; /* watch.h */
 
+/* Who owns sessions. Weight and limits of it count for all of them together
+ * (docs/design, algorithms 1.3). Entries of exact ones count, too. */
+struct session_tenant {
+    double weight;       /* of its entries in the ranking, and of its share */
+    uint64_t floor, cap; /* entries; UINT64_MAX: no cap */
+};
+
 struct session {
     struct session *next, *prev;   /* in the list of its state */
     struct session *newer, *older; /* of all, in order of creation */
@@ -76,6 +83,12 @@ struct session {
     uint32_t merged_below;
     uint64_t used_at; /* sessions.clock when it came to rest */
     struct forget_rules rules;
+    uint32_t tenant; /* index into the tenants */
+    double weight;   /* in its tenant */
+    /* Entries that no pass takes. What is promised does not cover it: where
+     * floors could add up to more than can be had, room must be promised
+     * first. */
+    uint64_t floor;
     struct select_span *pin; /* [n_pins] positions that never leave */
     uint32_t n_pins;
     struct table *table;
@@ -99,6 +112,8 @@ struct session_list {
 struct sessions {
     struct pool *pool;
     uint32_t n_layers, n_kv_heads;
+    struct session_tenant *tenant; /* [n_tenants] */
+    uint32_t n_tenants;
     struct session_list running;
     struct session_list rest; /* least recently used first */
     struct session *oldest, *newest;
@@ -126,6 +141,12 @@ MUST_CHECK enum err sessions_init(struct sessions *ss, struct pool *pool,
                                   uint32_t n_layers, uint32_t n_kv_heads);
 void sessions_fini(struct sessions *ss); /* drops them all, running ones too */
 
+/* Copies them; without this there is one, of weight 1 and without limits. Not
+ * while there are sessions or passes (evict.h). ERR_NOMEM changes nothing. */
+MUST_CHECK enum err sessions_set_tenants(struct sessions *ss,
+                                         const struct session_tenant *tenant,
+                                         uint32_t n);
+
 uint32_t sessions_n_lists(const struct sessions *ss);
 
 /* Units that running sessions may need at any time; and those of the pool that
@@ -136,6 +157,13 @@ uint64_t sessions_room(const struct sessions *ss);
 static inline bool session_forgets(const struct session *s)
 {
     return s->rules.policy != FORGET_EXACT;
+}
+
+/* Its own in its tenant's. */
+static inline double session_weight(const struct sessions *ss,
+                                    const struct session *s)
+{
+    return s->weight * ss->tenant[s->tenant].weight;
 }
 
 struct session_match {
@@ -191,11 +219,15 @@ struct session_start {
     const struct forget_span *pin;
     uint32_t n_pins;
     uint32_t guarantee;
+    uint32_t tenant;
+    double weight; /* 0: 1 */
+    uint64_t floor;
 };
 MUST_CHECK enum err session_new(struct sessions *ss, struct session **out,
                                 const struct session_start *start);
 
-/* Entries that its lists hold beyond min_head each. */
+/* Entries that its lists hold beyond min_head each, and no more than it holds
+ * beyond its own floor. */
 uint64_t session_above(const struct session *s, uint32_t min_head);
 
 /* Units that sharing the first n tokens takes: none of a session that has lost

@@ -50,13 +50,13 @@ static void tear_down(struct world *w)
 }
 
 /* A session of n tokens of its own. */
-static struct session *add(struct world *w, uint32_t i, uint32_t n,
-                           enum forget_policy policy, uint64_t seed)
+static struct session *add_as(struct world *w, uint32_t i, uint32_t n,
+                              struct session_start st, uint64_t seed)
 {
     int32_t token[TOKENS];
     toy_prompt(token, n, seed);
-    const struct session_start st = {
-        .token = token, .n = n, .cap = n, .rules = {.policy = policy}};
+    st.token = token;
+    st.n = st.cap = n;
     assert_int_equal(session_new(&w->e.sessions, &w->s[i], &st), OK);
     assert_int_equal(session_reserve(&w->e.sessions, w->s[i], n), OK);
     session_append(&w->e.sessions, w->s[i], n);
@@ -66,6 +66,13 @@ static struct session *add(struct world *w, uint32_t i, uint32_t n,
             pool_meta(w->e.pool, t->list[k].unit[e / KV_UNIT])
                 ->log_beta[e % KV_UNIT] = toy_lambda(k, token[e], e);
     return w->s[i];
+}
+
+static struct session *add(struct world *w, uint32_t i, uint32_t n,
+                           enum forget_policy policy, uint64_t seed)
+{
+    const struct session_start st = {.rules = {.policy = policy}};
+    return add_as(w, i, n, st, seed);
 }
 
 static struct evict_result run(struct world *w, uint64_t k, uint64_t slice)
@@ -160,6 +167,159 @@ static void policies_give_in_proportion_to_what_they_hold(void **state)
     }
 }
 
+/* Weights, floors and a tenant's cap, against the definition: a sort, and one
+ * entry after the other from the bottom, but for what is protected. */
+enum { TENANTS = 3 };
+
+struct ranked {
+    float effective;
+    uint32_t age, i_session, i_list, pos;
+    bool gone;
+};
+
+static int leaves_first(const void *pa, const void *pb)
+{
+    const struct ranked *a = pa, *b = pb;
+    if (a->effective != b->effective)
+        return a->effective < b->effective ? -1 : 1;
+    if (a->age != b->age)
+        return a->age > b->age ? -1 : 1;
+    if (a->i_session != b->i_session)
+        return a->i_session < b->i_session ? -1 : 1;
+    return a->i_list > b->i_list ? -1 : 1;
+}
+
+struct oracle {
+    struct ranked rank[SESSIONS * TOKENS * TOY_LISTS];
+    uint32_t n;
+    uint64_t list[SESSIONS][TOY_LISTS], session[SESSIONS], tenant[TENANTS];
+};
+
+static void rank_all(struct oracle *o, const struct world *w)
+{
+    memset(o, 0, sizeof(*o));
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        const struct session *s = w->s[i];
+        double weight = s->weight * w->e.sessions.tenant[s->tenant].weight;
+        for (uint32_t l = 0; l < TOY_LISTS; l++)
+            o->list[i][l] = s->n_stored;
+        o->session[i] = (uint64_t)s->n_stored * TOY_LISTS;
+        o->tenant[s->tenant] += o->session[i];
+        for (uint32_t l = 0; l < TOY_LISTS; l++)
+            for (uint32_t pos = 4; pos + 16 < s->n_stored; pos++) {
+                uint32_t age = s->n_stored + 1 - pos;
+                double score = age * (double)toy_lambda(l, s->token[pos], pos);
+                o->rank[o->n++] = (struct ranked){
+                    (float)(score + log(weight)), age, i, l, pos, false};
+            }
+    }
+    qsort(o->rank, o->n, sizeof(*o->rank), leaves_first);
+}
+
+/* Takes up to k, of one tenant or of all (TENANTS); returns how many. */
+static uint64_t take(struct oracle *o, const struct world *w, uint64_t k,
+                     uint32_t tenant)
+{
+    uint64_t n = 0;
+    for (uint32_t r = 0; r < o->n && n < k; r++) {
+        struct ranked *e = &o->rank[r];
+        const struct session *s = w->s[e->i_session];
+        uint64_t *list = &o->list[e->i_session][e->i_list];
+        if (e->gone || (tenant < TENANTS && s->tenant != tenant) ||
+            *list <= LEAST || o->session[e->i_session] <= s->floor ||
+            o->tenant[s->tenant] <= w->e.sessions.tenant[s->tenant].floor)
+            continue;
+        e->gone = true;
+        --*list;
+        o->session[e->i_session]--;
+        o->tenant[s->tenant]--;
+        n++;
+    }
+    return n;
+}
+
+static bool is_there(const struct world *w, const struct ranked *e)
+{
+    const struct table *t = w->s[e->i_session]->table;
+    const struct kv_list *l = &t->list[e->i_list];
+    for (uint32_t i = 0; i < l->len; i++)
+        if (pool_meta(t->pool, l->unit[i / KV_UNIT])->pos[i % KV_UNIT] ==
+            (int32_t)e->pos)
+            return true;
+    return false;
+}
+
+static void weights_floors_and_caps_count(void **state)
+{
+    (void)state;
+    static struct oracle o;
+    struct rng r;
+    uint64_t n_capped = 0;
+    rng_seed(&r, 8);
+    for (int round = 0; round < 200; round++) {
+        struct world w;
+        struct session_tenant t[TENANTS];
+        set_up(&w, 80);
+        evict_free(w.evict);
+        for (uint32_t i = 0; i < TENANTS; i++)
+            t[i] = (struct session_tenant){
+                .weight = exp((double)rng_below(&r, 9) - 4),
+                .floor = rng_below(&r, 2) * rng_below(&r, 700),
+                .cap = rng_below(&r, 3) ? UINT64_MAX : rng_below(&r, 900)};
+        assert_int_equal(sessions_set_tenants(&w.e.sessions, t, TENANTS), OK);
+        const struct evict_setup setup = {.sessions = &w.e.sessions,
+                                          .options = &w.options,
+                                          .max_sessions = SESSIONS};
+        assert_int_equal(evict_new(&w.evict, &setup), OK);
+        for (uint32_t i = 0; i < SESSIONS; i++) {
+            const struct session_start st = {
+                .rules = {.policy = FORGET_DBTRIMKV},
+                .tenant = (uint32_t)rng_below(&r, TENANTS),
+                .weight = rng_below(&r, 2) ? 0 : exp((double)rng_below(&r, 3)),
+                .floor = rng_below(&r, 2) * rng_below(&r, 500)};
+            uint32_t n = 1 + (uint32_t)rng_below(&r, TOKENS);
+            (void)add_as(&w, i, n, st, (uint64_t)round * SESSIONS + i);
+        }
+        rank_all(&o, &w);
+        uint64_t k = rng_below(&r, 1500), gone = 0;
+        for (uint32_t i = 0; i < TENANTS; i++)
+            if (o.tenant[i] > t[i].cap)
+                gone += take(&o, &w, o.tenant[i] - t[i].cap, i);
+        n_capped += gone;
+        if (gone < k)
+            gone += take(&o, &w, k - gone, TENANTS);
+        struct evict_result res = run(&w, k, UINT64_MAX);
+        assert_int_equal(res.gone[ENGINE_PRESSURE], gone);
+        for (uint32_t i = 0; i < o.n; i++)
+            assert_int_equal(is_there(&w, &o.rank[i]), !o.rank[i].gone);
+        tear_down(&w);
+    }
+    assert_true(n_capped > 1000);
+}
+
+/* What is protected stays, whoever asks; a tenant's limits are for passes over
+ * all that it has. */
+static void a_cut_leaves_a_sessions_floor(void **state)
+{
+    (void)state;
+    struct world w;
+    struct evict_result r;
+    const struct session_tenant t = {
+        .weight = 1, .floor = 200 * TOY_LISTS, .cap = 10};
+    const struct session_start st = {.rules = {.policy = FORGET_DBTRIMKV},
+                                     .floor = 70 * TOY_LISTS};
+    set_up(&w, 80);
+    assert_int_equal(sessions_set_tenants(&w.e.sessions, &t, 1), OK);
+    for (uint32_t i = 0; i < 2; i++)
+        (void)add_as(&w, i, 100, st, i);
+    const struct evict_limit limit[2] = {{w.s[0], 80 * TOY_LISTS, ENGINE_CAP},
+                                         {w.s[1], 60 * TOY_LISTS, ENGINE_CAP}};
+    evict_cut(w.evict, limit, 2, &r);
+    assert_int_equal(table_n_entries(w.s[0]->table), 80 * TOY_LISTS);
+    assert_int_equal(table_n_entries(w.s[1]->table), 70 * TOY_LISTS);
+    tear_down(&w);
+}
+
 static void slices_choose_what_one_pass_does(void **state)
 {
     (void)state;
@@ -252,6 +412,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(policies_give_in_proportion_to_what_they_hold),
+        cmocka_unit_test(weights_floors_and_caps_count),
+        cmocka_unit_test(a_cut_leaves_a_sessions_floor),
         cmocka_unit_test(slices_choose_what_one_pass_does),
         cmocka_unit_test(a_pass_ends_with_a_table_that_it_looks_at),
         cmocka_unit_test(a_squeeze_leaves_the_floors),
