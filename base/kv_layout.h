@@ -40,9 +40,12 @@ enum {
     KV_SEGMENT = 512
 };
 
-/* Bookkeeping beside the data block. 12 bytes an entry, with the bias 16. */
+/* Bookkeeping beside the data block. 16 bytes an entry, with the bias 20. */
 struct kv_meta {
-    float log_beta[KV_UNIT];   /* log retention, <= 0; 0 = never fades */
+    float log_beta[KV_UNIT]; /* log retention, <= 0; 0 = never fades */
+    /* What a policy that looks at more than retention and age has said of it
+     * (cache/policy/standing.h), <= 0; 0 = nothing yet, it stays. */
+    float standing[KV_UNIT];
     int32_t pos[KV_UNIT];      /* logical position: tokens seen before it */
     int32_t rope_pos[KV_UNIT]; /* position its key was rotated to */
 };

@@ -45,6 +45,7 @@ void entry_copy(const struct pool *p, unit_id to, uint32_t dst, unit_id from,
     struct kv_meta *dm = pool_meta(p, to);
     const struct kv_meta *sm = pool_meta(p, from);
     dm->log_beta[dst] = sm->log_beta[src];
+    dm->standing[dst] = sm->standing[src];
     dm->pos[dst] = sm->pos[src];
     dm->rope_pos[dst] = sm->rope_pos[src];
 }

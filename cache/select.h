@@ -79,7 +79,8 @@ struct select_span {
 /* What ranks the entries of one session. */
 enum select_rank {
     SELECT_RETENTION, /* score.h with the stored log_beta */
-    SELECT_RECENCY    /* the same with log_beta -1 for all: score = -age */
+    SELECT_RECENCY,   /* the same with log_beta -1 for all: score = -age */
+    SELECT_STANDING   /* the stored standing itself, whatever the age */
 };
 
 struct select_session {

@@ -15,7 +15,7 @@ struct view {
     struct window window;
     int32_t t; /* clock + 1: ages are t - pos */
     double offset;
-    const float *log_beta; /* [KV_UNIT] in place of the stored ones, or NULL */
+    enum select_rank rank;
     uint32_t age_bits;
 };
 
@@ -25,29 +25,42 @@ static const float RECENCY[KV_UNIT] = {-1, -1, -1, -1, -1, -1, -1, -1,
 static struct view view_of(const struct select *s,
                            const struct select_session *session, uint32_t len)
 {
-    return (struct view){
-        .in = s->in,
-        .session = session,
-        .meta = pool_meta(s->in->pool, 0),
-        .len = len,
-        .n_units = len / KV_UNIT + (len % KV_UNIT != 0),
-        .window = select_window(s->in, session),
-        .t = (int32_t)session->n_seen + 1,
-        .age_bits = s->age_bits,
-        .log_beta = session->rank == SELECT_RECENCY ? RECENCY : NULL,
-        .offset =
-            s->stage == STAGE_POOL ? session->offset : session->cap_offset};
+    return (struct view){.in = s->in,
+                         .session = session,
+                         .meta = pool_meta(s->in->pool, 0),
+                         .len = len,
+                         .n_units = len / KV_UNIT + (len % KV_UNIT != 0),
+                         .window = select_window(s->in, session),
+                         .t = (int32_t)session->n_seen + 1,
+                         .age_bits = s->age_bits,
+                         .rank = session->rank,
+                         .offset = s->stage == STAGE_POOL
+                                       ? session->offset
+                                       : session->cap_offset};
 }
 
-static const float *log_beta_of(const struct view *v, const struct kv_meta *m)
+/* [KV_UNIT]: a score is this times the age, or times 1 (is_timeless). */
+static const float *factor_of(const struct view *v, const struct kv_meta *m)
 {
-    return v->log_beta ? v->log_beta : m->log_beta;
+    switch (v->rank) {
+    case SELECT_RECENCY:
+        return RECENCY;
+    case SELECT_STANDING:
+        return m->standing;
+    default:
+        return m->log_beta;
+    }
+}
+
+static bool is_timeless(const struct view *v)
+{
+    return v->rank == SELECT_STANDING;
 }
 
 /* Look-ahead would not change the order by age. */
 static bool is_plain(const struct view *v)
 {
-    return v->in->n_ahead <= 1 || v->log_beta;
+    return v->in->n_ahead <= 1 || v->rank != SELECT_RETENTION;
 }
 
 /* Without branches, so that compilers make vector instructions of it. */
@@ -55,12 +68,13 @@ static void plain_keys(const struct view *v, const struct kv_meta *m,
                        uint32_t *restrict key)
 {
     float f[KV_UNIT];
-    const float *log_beta = log_beta_of(v, m);
+    const float *factor = factor_of(v, m);
     const int32_t t = v->t, from = v->window.from, to = v->window.to;
+    const int32_t one = is_timeless(v), aging = one - 1; /* all bits, or none */
     const double offset = v->offset;
     for (int i = 0; i < KV_UNIT; i++) {
-        double score = (double)(t - m->pos[i]) * (double)log_beta[i];
-        f[i] = score_effective(score, offset);
+        double times = (double)(((t - m->pos[i]) & aging) + one);
+        f[i] = score_effective(times * (double)factor[i], offset);
     }
     for (int i = 0; i < KV_UNIT; i++) {
         uint32_t k = score_key(f[i]);
@@ -96,7 +110,7 @@ static const struct kv_meta *unit_meta(const struct view *v,
 {
     if (i + UNITS_AHEAD < v->n_units) {
         const struct kv_meta *next = v->meta + l->unit[i + UNITS_AHEAD];
-        __builtin_prefetch(next->log_beta);
+        __builtin_prefetch(factor_of(v, next));
         __builtin_prefetch(next->pos);
     }
     return v->meta + l->unit[i];
@@ -147,11 +161,12 @@ static bool may_be_low(const struct view *v, const struct kv_meta *m,
                        float limit)
 {
     int32_t n = 0;
-    const float *log_beta = log_beta_of(v, m);
-    const int32_t t = v->t;
+    const float *factor = factor_of(v, m);
+    const int32_t t = v->t, one = is_timeless(v), aging = one - 1;
     const float offset = (float)v->offset;
     for (int i = 0; i < KV_UNIT; i++) {
-        float f = (float)(t - m->pos[i]) * log_beta[i] + offset;
+        float times = (float)(((t - m->pos[i]) & aging) + one);
+        float f = times * factor[i] + offset;
         n |= !(f > limit); /* true for a NaN too */
     }
     return n != 0;

@@ -119,6 +119,7 @@ static void append_entries(struct table *t, struct kv_list *l, uint32_t n,
         }
         struct kv_meta *meta = pool_meta(t->pool, l->unit[l->n_units - 1]);
         meta->log_beta[slot] = 0.0f;
+        meta->standing[slot] = 0.0f;
         meta->pos[slot] = pos + (int32_t)i;
         meta->rope_pos[slot] = rope_pos + (int32_t)i;
         l->len++;

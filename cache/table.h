@@ -72,10 +72,10 @@ uint64_t table_units_for(uint32_t n_lists, uint32_t n_tokens);
 /* Lengthens every list by n entries, taking table_units_needed(t, n) reserved
  * units, and returns how many: a tail that was shared when the caller
  * reserved may be private by now, and what it reserved too much is its to
- * give back. The metadata of the entries is set: log_beta 0, logical position
- * from `pos` on and RoPE position from `rope_pos` on, which differ once a
- * session was re-positioned. Keys, values and bias are written by the caller.
- * n + len must fit max_units. */
+ * give back. The metadata of the entries is set: log_beta and standing 0,
+ * logical position from `pos` on and RoPE position from `rope_pos` on, which
+ * differ once a session was re-positioned. Keys, values and bias are written by
+ * the caller. n + len must fit max_units. */
 uint64_t table_append(struct table *t, uint32_t n, int32_t pos,
                       int32_t rope_pos);
 

@@ -12,8 +12,8 @@ import numpy as np
 
 LAYERS, HEADS, KV_HEADS, HEAD_DIM, FFN, CONTEXT = 4, 1, 1, 64, 64, 2048
 LISTS = LAYERS * KV_HEADS
-# f16 keys and values, bias, retention and positions of a token.
-TOKEN_BYTES = LISTS * (2 * HEAD_DIM * 2 + 16)
+# f16 keys and values, bias, retention, standing and positions of a token.
+TOKEN_BYTES = LISTS * (2 * HEAD_DIM * 2 + 20)
 
 UINT32, FLOAT32, STRING, ARRAY = 4, 6, 8, 9
 SIZE = {0: 1, 1: 1, 2: 2, 3: 2, UINT32: 4, 5: 4, FLOAT32: 4, 7: 1, 10: 8,

@@ -39,6 +39,7 @@ static void fill(struct pool *p, unit_id u, struct rng *r)
         pool_data(p, u)[i] = (uint8_t)rng_next(r);
     for (uint32_t i = 0; i < KV_UNIT; i++) {
         m->log_beta[i] = -rng_float(r);
+        m->standing[i] = -rng_float(r);
         m->pos[i] = (int32_t)rng_below(r, 1u << 30);
         m->rope_pos[i] = (int32_t)rng_below(r, 1u << 30);
     }
@@ -61,6 +62,7 @@ static void one_copy(struct pool *p, unit_id to, unit_id from, struct rng *r)
     for (uint32_t i = 0; i < n; i++)
         want[out[i]] = was[in[i]];
     meta.log_beta[dst] = of.log_beta[src];
+    meta.standing[dst] = of.standing[src];
     meta.pos[dst] = of.pos[src];
     meta.rope_pos[dst] = of.rope_pos[src];
     entry_copy(p, to, dst, from, src);

@@ -75,6 +75,12 @@ static float draw_lambda(struct rng *r, uint32_t style, int32_t age)
     return -(float)pow(10, -9 + 10 * rng_double(r));
 }
 
+/* Ranks of a dozen, so that many are equal; some entries have none yet. */
+static float draw_standing(struct rng *r)
+{
+    return chance(r, 5) ? 0 : -(float)(1 + rng_below(r, 24)) / 12;
+}
+
 /* A list with `len` of n_seen positions in any order. */
 static void fill_list(struct world *w, struct table *t, uint32_t i,
                       uint32_t n_seen, struct rng *r)
@@ -97,6 +103,7 @@ static void fill_list(struct world *w, struct table *t, uint32_t i,
         m->pos[k % KV_UNIT] = p;
         m->log_beta[k % KV_UNIT] =
             draw_lambda(r, style, (int32_t)n_seen + 1 - p);
+        m->standing[k % KV_UNIT] = draw_standing(r);
     }
     l->len = len;
     while (l->n_units > (len + KV_UNIT - 1) / KV_UNIT)
@@ -160,7 +167,9 @@ static void new_world(struct world *w, struct pool *p, uint32_t tokens_max,
         s->n_seen = n_seen + (chance(r, 10) ? 3 : 0);
         s->keep = chance(r, 7);
         s->n_users = chance(r, 10) ? 2 : chance(r, 50);
-        s->rank = chance(r, 15) ? SELECT_RECENCY : SELECT_RETENTION;
+        s->rank = chance(r, 15)   ? SELECT_RECENCY
+                  : chance(r, 25) ? SELECT_STANDING
+                                  : SELECT_RETENTION;
         s->min_head = chance(r, 20) ? (uint32_t)rng_below(r, 20) : 0;
         double weight = plain ? 1 : weights[rng_below(r, 7)];
         uint64_t idle = plain ? 0 : rng_below(r, 5) * 1000;
@@ -203,7 +212,7 @@ struct entry {
     uint32_t session, list, layer, head, slot;
     int32_t pos;
     uint32_t age;
-    float lambda, effective;
+    float lambda, standing, effective;
     bool fixed; /* can never go */
     bool gone;
 };
@@ -252,7 +261,8 @@ static void model_read(struct model *m, const struct world *w,
                                   .slot = k,
                                   .pos = p,
                                   .age = s->n_seen + 1 - (uint32_t)p,
-                                  .lambda = meta->log_beta[k % KV_UNIT]};
+                                  .lambda = meta->log_beta[k % KV_UNIT],
+                                  .standing = meta->standing[k % KV_UNIT]};
                 e.fixed = s->keep ||
                           pool_refs(w->pool, u) != (s->n_users == 2 ? 2 : 1) ||
                           p < (int32_t)w->in.n_sinks ||
@@ -272,7 +282,8 @@ static void model_rank(struct model *m, const struct world *w, bool idle)
     for (uint32_t i = 0; i < m->n; i++) {
         struct entry *e = &m->e[i];
         const struct select_session *s = &w->session[e->session];
-        double score = s->rank == SELECT_RECENCY ? -(double)e->age
+        double score = s->rank == SELECT_RECENCY    ? -(double)e->age
+                       : s->rank == SELECT_STANDING ? (double)e->standing
                        : w->in.n_ahead > 1
                            ? score_of(e->age, e->lambda, w->in.n_ahead)
                            : (double)e->age * (double)e->lambda;
