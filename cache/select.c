@@ -183,7 +183,7 @@ static void start_stage(struct select *s, enum stage stage, enum sweep sweep,
     s->sweep = sweep;
     s->bound = bound;
     s->next_chunk = 0;
-    s->gathered = false;
+    s->gathered = s->dropped = false;
     s->n_items = s->overflow = 0;
     uint64_t root =
         stage == STAGE_POOL ? above(in->k, s->counts.gone) : UINT64_MAX;
@@ -224,13 +224,18 @@ static bool is_large(const struct select *s)
     return held / rate >= SAMPLED_UNITS * rate;
 }
 
+static void start_whole_stage(struct select *s, enum stage stage)
+{
+    start_stage(s, stage, SWEEP_FIRST, s->c_max);
+    if (stage == STAGE_POOL && is_large(s))
+        s->sweep = SWEEP_SAMPLE;
+}
+
 /* Goes to the first stage from `stage` on that has something to do. */
 static void enter_stage(struct select *s, enum stage stage)
 {
     for (; stage < N_STAGES; stage++) {
-        start_stage(s, stage, SWEEP_FIRST, s->c_max);
-        if (stage == STAGE_POOL && is_large(s))
-            s->sweep = SWEEP_SAMPLE;
+        start_whole_stage(s, stage);
         if (has_work(s))
             return;
     }
@@ -326,6 +331,13 @@ static void break_ties(struct select *s)
     }
 }
 
+static void count_capped(struct select *s)
+{
+    s->counts.capped = s->counts.gone;
+    for (uint32_t i = 0; i < s->in->n_sessions; i++)
+        s->session[i].capped = s->session[i].gone;
+}
+
 static void end_sweep(struct select *s)
 {
     s->next_chunk = 0;
@@ -345,11 +357,50 @@ static void end_sweep(struct select *s)
     select_add_chunks(s);
     break_ties(s);
     if (s->stage != STAGE_POOL)
-        s->counts.capped = s->counts.gone;
-    if (s->bound < s->c_max && s->counts.gone < s->in->k)
+        count_capped(s);
+    if (s->dropped && s->stage == STAGE_POOL && s->counts.gone < s->in->k)
+        enter_stage(s, STAGE_POOL);
+    else if (s->bound < s->c_max && s->counts.gone < s->in->k)
         start_stage(s, s->stage, SWEEP_FIRST, s->c_max);
     else
         enter_stage(s, s->stage + 1);
+}
+
+/* -------------------------------------------------- a session that ends */
+
+static bool has_limits(const struct select_tenant *t)
+{
+    return t->floor > 0 || t->cap != UINT64_MAX;
+}
+
+/* What comes to lie in its units is another's. */
+static void forget_units(struct select *s, const struct kv_list *l)
+{
+    for (uint32_t u = 0; u < l->n_units; u++) {
+        unit_id id = l->unit[u];
+        s->gone[id] = 0;
+        s->own[id / 64] &= ~((uint64_t)1 << (id % 64));
+    }
+}
+
+bool select_drop(struct select *s, uint32_t i_session)
+{
+    const struct select_session *in = &s->in->session[i_session];
+    struct session_node *n = &s->session[i_session];
+    for (uint32_t k = 0; k < n->n_lists; k++) {
+        forget_units(s, &in->table->list[k]);
+        s->list[n->first_list + k] = (struct list_state){.done = true};
+    }
+    s->counts.gone -= n->gone;
+    s->counts.capped -= n->capped;
+    n->tenant->held -= n->held;
+    n->held = n->gone = n->capped = 0;
+    n->node.done = true;
+    n->node.left = 0;
+    /* What it had taken of k is the others' to give: where the limit lies for
+     * them is known when this round has ended. */
+    s->dropped = true;
+    return !s->running || !has_limits(&s->in->tenant[in->tenant]);
 }
 
 /* ------------------------------------------------------------- the slices */

@@ -33,8 +33,8 @@
  * state at select_begin(). Until the end lists may grow (but not those of a
  * session with n_users above 1) and be forked; a unit
  * that gets a second user meanwhile is left alone by cache/compact.h. But no
- * entry of a table in the pass may move or go, and no such table may end:
- * whoever must do that begins again.
+ * entry of a table in the pass may move or go: whoever must do that begins
+ * again. A session may end: select_drop().
  *
  * Owns its scratch, allocated once. Threads: the engine thread calls; the
  * sweeps run on the compute pool, and the result is the same for any number
@@ -140,6 +140,15 @@ select_begin(struct select *s, const struct select_input *in, struct errmsg *m);
  * be NULL where that is 1. */
 enum select_outcome select_step(struct select *s, struct workers *w,
                                 uint64_t max_entries);
+
+/* A session of the pass ends, before its units return to the pool: from now on
+ * its table is not looked at. The result is that of a pass over the state at
+ * select_begin() without it, since what is chosen of others would be chosen
+ * then too, and they give what it would have given. That holds as long as its
+ * tenant has no limits; false where it has: begin again. In the input the
+ * session must say keep by then. After the outcome it only takes back what is
+ * chosen of this session. */
+bool select_drop(struct select *s, uint32_t i_session);
 
 /* The result, complete when select_step() said DONE or STUCK, and valid until
  * the next select_begin(). */

@@ -63,6 +63,7 @@ struct session_node {
     struct node node;
     struct tenant_node *tenant;
     uint64_t held, gone;
+    uint64_t capped; /* of those gone */
     uint32_t first_list, n_lists;
     /* Range and bucket width of the sweep before: lists derive theirs. */
     uint64_t old_lo, old_hi;
@@ -134,6 +135,7 @@ struct select {
     enum stage stage;
     enum sweep sweep;
     bool running; /* between begin and the outcome */
+    bool dropped; /* a session, in this round of the stage */
     uint32_t age_bits;
     uint64_t c_max; /* highest c that there can be */
     uint64_t bound; /* what this round of the stage looks at: c up to here */

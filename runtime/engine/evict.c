@@ -10,6 +10,8 @@
 
 enum { JOBS_A_TASK = 16 };
 
+static void drop(void *user, const struct session *s);
+
 static void *new_array(struct evict *e, size_t n, size_t size)
 {
     e->bytes += n * size;
@@ -35,6 +37,7 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
     };
     e->session = new_array(e, n, sizeof(*e->session));
     e->of = new_array(e, n, sizeof(*e->of));
+    e->share = new_array(e, n, sizeof(*e->share));
     e->cause = new_array(e, n, sizeof(*e->cause));
     e->group = new_array(e, n + 1, sizeof(*e->group));
     e->job = new_array(e, lists, sizeof(*e->job));
@@ -42,13 +45,15 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
     e->user_table = new_array(e, n, sizeof(*e->user_table));
     e->shared = new_array(e, n, sizeof(*e->shared));
     e->tenant = new_array(e, size.max_tenants, sizeof(*e->tenant));
-    if (!e->tenant || !e->session || !e->of || !e->cause || !e->group ||
-        !e->job || !e->user || !e->user_table || !e->shared ||
+    if (!e->tenant || !e->share || !e->session || !e->of || !e->cause ||
+        !e->group || !e->job || !e->user || !e->user_table || !e->shared ||
         select_new(&e->select, &size) != OK) {
         evict_free(e);
         return ERR_NOMEM;
     }
     e->bytes += select_bytes(&size);
+    o->sessions->on_drop = drop;
+    o->sessions->on_drop_user = e;
     *out = e;
     return OK;
 }
@@ -57,8 +62,11 @@ void evict_free(struct evict *e)
 {
     if (!e)
         return;
+    if (e->o.sessions->on_drop_user == e)
+        e->o.sessions->on_drop = NULL;
     select_free(e->select);
     free(e->tenant);
+    free(e->share);
     free(e->pin);
     free(e->shared);
     free(e->user_table);
@@ -102,6 +110,7 @@ struct select_session *evict_add(struct evict *e, struct session *s,
     double weight = session_weight(e->o.sessions, s);
     assert(i < e->o.max_sessions);
     e->of[i] = s;
+    e->share[i] = 0;
     e->cause[i] = cause;
     e->session[i] = (struct select_session){
         .table = s->table,
@@ -236,6 +245,7 @@ static uint64_t split_between_groups(struct evict *e, uint64_t k)
         if (g->i == UINT32_MAX || e->session[g->i].keep)
             continue;
         const struct session *s = e->of[g->i];
+        e->share[g->i] = g->share;
         limit(e, &e->session[g->i], s, ENGINE_PRESSURE,
               table_n_entries(s->table) - g->share, true);
     }
@@ -255,6 +265,44 @@ void evict_begin(struct evict *e, uint64_t k, bool squeeze)
 bool evict_is_under_way(const struct evict *e)
 {
     return e->is_under_way && e->epoch == e->o.sessions->epoch;
+}
+
+/* Takes the jobs of a session out of those to come. */
+static void drop_jobs(struct evict *e, uint32_t i_session)
+{
+    uint32_t n = e->next_job;
+    for (uint32_t i = n; i < e->n_jobs; i++)
+        if (e->job[i].i != i_session)
+            e->job[n++] = e->job[i];
+    e->n_jobs = n;
+}
+
+/* A session ends: it is no part of what is under way any more. */
+static void drop(void *user, const struct session *s)
+{
+    struct evict *e = user;
+    uint32_t i = 0;
+    while (e->is_under_way && i < e->in.n_sessions && e->of[i] != s)
+        i++;
+    if (!evict_is_under_way(e) || i == e->in.n_sessions)
+        return;
+    e->session[i].table = s->table;
+    e->session[i].keep = true;
+    bool goes_on = select_drop(e->select, i);
+    e->of[i] = NULL;
+    e->session[i].table = NULL;
+    e->in.k -= e->share[i] < e->in.k ? e->share[i] : e->in.k;
+    if (e->is_chosen)
+        drop_jobs(e, i);
+    e->is_under_way = e->is_chosen ? e->next_job < e->n_jobs : goes_on;
+}
+
+/* A session at rest has moved its table. */
+static void find_tables(struct evict *e)
+{
+    for (uint32_t i = 0; i < e->in.n_sessions; i++)
+        if (e->of[i])
+            e->session[i].table = e->of[i]->table;
 }
 
 /* ------------------------------------------------------------- the result */
@@ -410,6 +458,7 @@ bool evict_step(struct evict *e, uint64_t max_looks, uint64_t max_takes,
 {
     assert(evict_is_under_way(e));
     *r = (struct evict_result){.below = -INFINITY};
+    find_tables(e);
     if (!e->is_chosen) {
         if (select_step(e->select, e->o.workers, max_looks) == SELECT_MORE)
             return false;

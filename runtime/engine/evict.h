@@ -13,9 +13,13 @@
  * cap and a floor at once for the selection. Weights, floors and caps of
  * sessions and tenants are those of session.h.
  *
- * A pass under pressure may be worked on in slices between steps. It is
- * forgotten when a table ends or is compacted by others meanwhile
- * (sessions.epoch), and the caller begins another.
+ * A pass under pressure may be worked on in slices between steps, while
+ * sessions come, go on and go to rest. One that ends is dropped from it, and
+ * others give what it would have given; the shares of groups stay what they
+ * were. When all is chosen, what was chosen of it is let go with it. A pass is
+ * forgotten when entries are moved by others meanwhile (sessions.epoch), or
+ * where the tenant of a session that ends has limits; the caller begins
+ * another.
  *
  * Owns the scratch of the selection, sized at start; borrows sessions and
  * compute pool. Threads: the engine thread only; it uses the compute pool.

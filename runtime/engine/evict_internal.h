@@ -41,9 +41,10 @@ struct evict {
     uint64_t bytes;
     struct select *select;
     struct select_input in;
-    struct select_tenant *tenant;       /* [n_tenants] */
-    struct select_session *session;     /* [max_sessions] */
-    struct session **of;                /* [max_sessions] whose they are */
+    struct select_tenant *tenant;   /* [n_tenants] */
+    struct select_session *session; /* [max_sessions] */
+    struct session **of; /* [max_sessions] whose they are; NULL: it ended */
+    uint64_t *share;     /* [max_sessions] of k, of its own group alone */
     enum engine_cause *cause;           /* [max_sessions] */
     struct group *group;                /* [max_sessions + 1] */
     struct job *job;                    /* [max_sessions * n_lists] */

@@ -522,6 +522,8 @@ static void end_running(struct sessions *ss, struct session *s)
 
 void session_drop(struct sessions *ss, struct session *s)
 {
+    if (ss->on_drop)
+        ss->on_drop(ss->on_drop_user, s);
     if (s->is_running) {
         end_running(ss, s);
         list_remove(&ss->running, s);
@@ -533,7 +535,6 @@ void session_drop(struct sessions *ss, struct session *s)
     views_remove_table(ss, s);
     ss->n_entries -= table_n_entries(s->table);
     ss->n_lost -= s->n_lost;
-    ss->epoch++;
     free_session(s);
 }
 
@@ -580,13 +581,12 @@ static bool is_replaceable(const struct sessions *ss, const struct session *s)
 /* A session at rest keeps host memory for its tokens only, not for the answer
  * it might have given. Where the host refuses the smaller pieces, the larger
  * ones stay. */
-static void shrink_host_memory(struct sessions *ss, struct session *s)
+static void shrink_host_memory(struct session *s)
 {
     struct table *t = NULL;
     if (table_fork(&t, s->table, s->n_stored, table_max_len(s->table)) == OK) {
         table_free(s->table);
         s->table = t;
-        ss->epoch++;
     }
     int32_t *token =
         realloc(s->token, (size_t)s->n_stored * sizeof(*token) + 1);
@@ -608,7 +608,7 @@ void session_rest(struct sessions *ss, struct session *s)
     s->used_at = ss->clock;
     s->n_known = s->n_stored;
     if (s->cap - s->n_stored >= KV_UNIT)
-        shrink_host_memory(ss, s);
+        shrink_host_memory(s);
     list_push(&ss->rest, s);
     session_absorb(ss, s);
 }

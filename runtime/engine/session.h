@@ -132,9 +132,12 @@ struct sessions {
     uint64_t n_held;      /* each once (session_views.h) */
     uint64_t n_lost;      /* the sum of what sessions have lost */
     uint64_t clock;       /* tokens that the server has processed */
-    /* Counts the times that a table ended or entries of it moved: whoever
+    /* Counts the times that entries of a table moved or were taken: whoever
      * looks at tables over several steps must begin again. */
     uint64_t epoch;
+    /* Called before a session goes, if anybody wants to know. */
+    void (*on_drop)(void *user, const struct session *s);
+    void *on_drop_user;
 };
 
 MUST_CHECK enum err sessions_init(struct sessions *ss, struct pool *pool,

@@ -445,6 +445,86 @@ static void random_states_agree_with_a_full_sort(void **state)
     pool_free(p);
 }
 
+/* One or two sessions end between two slices, in any stage of the pass: as if
+ * they had been kept from the start, as long as their tenants have no limits.
+ */
+static void sessions_may_end_between_slices(void **state)
+{
+    (void)state;
+    enum { UNITS = 400 };
+    struct pool *p = new_pool(UNITS);
+    struct tools t;
+    struct rng r;
+    uint32_t n_early = 0;
+    rng_seed(&r, 14);
+    new_tools(&t, UNITS);
+    for (uint64_t i = 0; i < STATES / 4; i++) {
+        struct world w;
+        struct model m;
+        struct select *const ways[] = {t.roomy, t.tight, t.guess};
+        struct select *s = ways[i % 3];
+        uint32_t end[2], n = 1 + (uint32_t)rng_below(&r, 2);
+        enum select_outcome o = SELECT_MORE;
+        new_world(&w, p, 1 + (uint32_t)rng_below(&r, TOKENS_MAX), &r);
+        for (uint32_t k = 0; k < n && w.in.n_sessions > 0; k++) {
+            end[k] = (uint32_t)rng_below(&r, w.in.n_sessions);
+            w.tenant[w.session[end[k]].tenant].floor = 0;
+            w.tenant[w.session[end[k]].tenant].cap = UINT64_MAX;
+        }
+        assert_int_equal(select_begin(s, &w.in, NULL), OK);
+        for (uint32_t k = 0; k < n && w.in.n_sessions > 0; k++) {
+            struct select_session *in = &w.session[end[k]];
+            for (uint64_t left = rng_below(&r, 12);
+                 left > 0 && o == SELECT_MORE; left--)
+                o = select_step(s, t.workers[i % POOLS], 1);
+            if (o != SELECT_MORE || !in->table)
+                continue;
+            in->keep = true;
+            assert_true(select_drop(s, end[k]));
+            in->table = NULL;
+            n_early++;
+        }
+        while (o == SELECT_MORE)
+            o = select_step(s, t.workers[i % POOLS], 1);
+        for (uint32_t k = 0; k < w.in.n_sessions; k++)
+            w.session[k].table = w.table[k];
+        model_run(&m, &w, t.entry);
+        compare(s, o, &m, &w);
+        end_world(&w);
+    }
+    assert_true(n_early > STATES / 8);
+    end_tools(&t);
+    pool_free(p);
+}
+
+static void a_session_of_a_tenant_with_limits_ends_the_pass(void **state)
+{
+    (void)state;
+    enum { UNITS = 400 };
+    struct pool *p = new_pool(UNITS);
+    struct tools t;
+    struct rng r;
+    struct world w;
+    rng_seed(&r, 15);
+    new_tools(&t, UNITS);
+    do {
+        new_world(&w, p, TOKENS_MAX, &r);
+        if (w.in.n_sessions > 0)
+            break;
+        end_world(&w);
+    } while (true);
+    w.session[0].keep = false;
+    w.tenant[w.session[0].tenant].floor = 1;
+    w.in.k = 1000000;
+    assert_int_equal(select_begin(t.roomy, &w.in, NULL), OK);
+    assert_int_equal(select_step(t.roomy, t.workers[0], 1), SELECT_MORE);
+    w.session[0].keep = true;
+    assert_false(select_drop(t.roomy, 0));
+    end_world(&w);
+    end_tools(&t);
+    pool_free(p);
+}
+
 /* Lists that are longer than what a thread can stage, and several tasks. */
 static void long_lists_agree_with_a_full_sort(void **state)
 {
@@ -684,6 +764,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_states_agree_with_a_full_sort),
+        cmocka_unit_test(sessions_may_end_between_slices),
+        cmocka_unit_test(a_session_of_a_tenant_with_limits_ends_the_pass),
         cmocka_unit_test(long_lists_agree_with_a_full_sort),
         cmocka_unit_test(a_guess_that_is_too_low_settles_nothing_above_it),
         cmocka_unit_test(what_is_appended_between_slices_does_not_count),

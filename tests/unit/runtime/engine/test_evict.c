@@ -3,7 +3,7 @@
  * cache/select.h, whole engines with test_engine_forget.c. */
 #include "toy.h"
 
-#include "runtime/engine/evict.h"
+#include "runtime/engine/evict_internal.h"
 
 enum { SESSIONS = 6, TOKENS = 160, LEAST = 20 };
 
@@ -341,26 +341,134 @@ static void slices_choose_what_one_pass_does(void **state)
     tear_down(&b);
 }
 
-static void a_pass_ends_with_a_table_that_it_looks_at(void **state)
+static void assert_equal_lists(const struct session *a, const struct session *b)
+{
+    for (uint32_t l = 0; l < TOY_LISTS; l++) {
+        const struct kv_list *la = &a->table->list[l], *lb = &b->table->list[l];
+        assert_int_equal(la->len, lb->len);
+        for (uint32_t i = 0; i < la->len; i++)
+            assert_int_equal(pool_meta(a->table->pool, la->unit[i / KV_UNIT])
+                                 ->pos[i % KV_UNIT],
+                             pool_meta(b->table->pool, lb->unit[i / KV_UNIT])
+                                 ->pos[i % KV_UNIT]);
+    }
+}
+
+/* What happens between two slices: sessions end, go on, and go to rest. */
+static void live_on(struct world *w, struct rng *r, bool *has_ended)
+{
+    uint32_t i = (uint32_t)rng_below(r, SESSIONS);
+    if (has_ended[i])
+        return;
+    if (rng_below(r, 3) == 0 && w->s[i]->is_running) {
+        session_rest(&w->e.sessions, w->s[i]);
+    } else if (rng_below(r, 2) == 0) {
+        session_drop(&w->e.sessions, w->s[i]);
+        has_ended[i] = true;
+        /* Its units are used again at once. */
+        (void)add(w, i, 60, FORGET_EXACT, i);
+    }
+}
+
+/* Sessions that end while a pass is worked on might as well have ended before
+ * it began. */
+static void a_pass_goes_on_without_a_session_that_ends(void **state)
+{
+    (void)state;
+    struct rng r;
+    uint32_t n_ended = 0;
+    rng_seed(&r, 21);
+    for (int round = 0; round < 300; round++) {
+        struct world a, b;
+        struct evict_result res = {0};
+        bool has_ended[SESSIONS] = {false};
+        uint64_t k = 1 + rng_below(&r, 1200), gone = 0;
+        set_up(&a, 160);
+        set_up(&b, 160);
+        for (uint32_t i = 0; i < SESSIONS; i++) {
+            uint32_t n = 40 + (uint32_t)rng_below(&r, TOKENS - 40);
+            uint64_t seed = (uint64_t)round * SESSIONS + i;
+            (void)add(&a, i, n, FORGET_DBTRIMKV, seed);
+            (void)add(&b, i, n, FORGET_DBTRIMKV, seed);
+        }
+        evict_begin(a.evict, k, false);
+        for (uint64_t n = rng_below(&r, 30); n > 0; n--) {
+            live_on(&a, &r, has_ended);
+            assert_true(evict_is_under_way(a.evict));
+            /* Nothing is taken out yet. */
+            if (a.evict->is_chosen || evict_step(a.evict, 1, 1, &res) ||
+                a.evict->is_chosen)
+                break;
+            check(&a);
+        }
+        gone = res.gone[ENGINE_PRESSURE];
+        while (evict_is_under_way(a.evict)) {
+            (void)evict_step(a.evict, UINT64_MAX, 1, &res);
+            gone += res.gone[ENGINE_PRESSURE];
+        }
+        for (uint32_t i = 0; i < SESSIONS; i++)
+            if (has_ended[i])
+                session_drop(&b.e.sessions, b.s[i]);
+        struct evict_result rb = run(&b, k, UINT64_MAX);
+        assert_int_equal(gone, rb.gone[ENGINE_PRESSURE]);
+        for (uint32_t i = 0; i < SESSIONS; i++) {
+            n_ended += has_ended[i];
+            if (!has_ended[i])
+                assert_equal_lists(a.s[i], b.s[i]);
+        }
+        tear_down(&a);
+        tear_down(&b);
+    }
+    assert_true(n_ended > 200);
+}
+
+static void what_was_chosen_of_a_session_goes_with_it(void **state)
 {
     (void)state;
     struct world w;
+    struct evict_result r;
     set_up(&w, 80);
     for (uint32_t i = 0; i < 3; i++)
         (void)add(&w, i, 100, FORGET_DBTRIMKV, i);
-    evict_begin(w.evict, 100, false);
-    assert_true(evict_is_under_way(w.evict));
-    session_drop(&w.e.sessions, w.s[1]);
-    assert_false(evict_is_under_way(w.evict));
-    struct evict_result r = run(&w, 100, UINT64_MAX);
-    assert_int_equal(r.gone[ENGINE_PRESSURE], 100);
-    /* Also when a part of what was chosen has gone already. */
     evict_begin(w.evict, 300, false);
     assert_false(evict_step(w.evict, UINT64_MAX, 1, &r));
     assert_true(r.gone[ENGINE_PRESSURE] > 0 && r.gone[ENGINE_PRESSURE] < 300);
+    session_drop(&w.e.sessions, w.s[1]);
     assert_true(evict_is_under_way(w.evict));
-    session_drop(&w.e.sessions, w.s[0]);
+    (void)add(&w, 1, 100, FORGET_DBTRIMKV, 9);
+    while (evict_is_under_way(w.evict)) {
+        (void)evict_step(w.evict, 1, 1, &r);
+        check(&w);
+    }
+    assert_int_equal(table_n_entries(w.s[1]->table), 100 * TOY_LISTS);
+    /* With the last of what was chosen the pass ends. */
+    evict_begin(w.evict, 300, false);
+    assert_false(evict_step(w.evict, UINT64_MAX, 1, &r));
+    for (uint32_t i = 0; i < 3; i++)
+        session_drop(&w.e.sessions, w.s[i]);
     assert_false(evict_is_under_way(w.evict));
+    tear_down(&w);
+}
+
+/* A pass that has split its share between policies asks nobody for more. */
+static void the_share_of_a_session_ends_with_it(void **state)
+{
+    (void)state;
+    struct world w;
+    struct evict_result r;
+    set_up(&w, 80);
+    for (uint32_t i = 0; i < 3; i++)
+        (void)add(&w, i, 100, i == 1 ? FORGET_STREAMINGLLM : FORGET_DBTRIMKV,
+                  i);
+    evict_begin(w.evict, 300, false);
+    assert_false(evict_step(w.evict, 1, 1, &r));
+    session_drop(&w.e.sessions, w.s[1]);
+    uint64_t gone = 0;
+    while (evict_is_under_way(w.evict)) {
+        (void)evict_step(w.evict, 1, 1, &r);
+        gone += r.gone[ENGINE_PRESSURE];
+    }
+    assert_int_equal(gone, 200);
     tear_down(&w);
 }
 
@@ -415,7 +523,9 @@ int main(void)
         cmocka_unit_test(weights_floors_and_caps_count),
         cmocka_unit_test(a_cut_leaves_a_sessions_floor),
         cmocka_unit_test(slices_choose_what_one_pass_does),
-        cmocka_unit_test(a_pass_ends_with_a_table_that_it_looks_at),
+        cmocka_unit_test(a_pass_goes_on_without_a_session_that_ends),
+        cmocka_unit_test(what_was_chosen_of_a_session_goes_with_it),
+        cmocka_unit_test(the_share_of_a_session_ends_with_it),
         cmocka_unit_test(a_squeeze_leaves_the_floors),
         cmocka_unit_test(a_cut_takes_what_is_above_the_limit),
     };
