@@ -10,8 +10,9 @@ enum { WHOLE = 2, RECENT = 32 };
 
 /* The layer whose attention ranks. */
 static uint32_t ranking_layer(const struct policy_view *v,
-                              const struct policy_params *p)
+                              const struct policy_params *p, uint32_t layer)
 {
+    (void)layer;
     uint32_t n = p->n_whole < v->n_layers ? p->n_whole : v->n_layers;
     return n > 0 ? n - 1 : 0;
 }
@@ -24,7 +25,8 @@ static enum err score(const struct policy_view *v,
     if (!mass)
         return ERR_NOMEM;
     for (uint32_t h = 0; h < v->n_kv_heads && v->n_window > 0; h++) {
-        const struct policy_list *l = policy_list_at(v, ranking_layer(v, p), h);
+        const struct policy_list *l =
+            policy_list_at(v, ranking_layer(v, p, layer), h);
         const float *last = l->window + (size_t)(v->n_window - 1) * l->n;
         for (uint32_t e = 0; e < l->n; e++)
             mass[l->pos[e]] += (double)last[e];
@@ -58,4 +60,5 @@ const struct policy policy_fastv = {
     .needs = POLICY_WINDOW,
     .defaults = {.n_sinks = POLICY_SINKS, .n_recent = RECENT, .n_whole = WHOLE},
     .score = score,
+    .looks_at = ranking_layer,
     .capacity = capacity};

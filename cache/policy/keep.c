@@ -184,11 +184,11 @@ static enum err select_over_heads(struct selection *s, uint32_t layer,
     return OK;
 }
 
-static bool lists_are_alike(const struct selection *s, uint32_t layer)
+bool policy_lists_are_alike(const struct policy_view *v, uint32_t layer)
 {
-    const struct policy_list *a = policy_list_at(s->view, layer, 0);
-    for (uint32_t h = 1; h < s->view->n_kv_heads; h++) {
-        const struct policy_list *b = policy_list_at(s->view, layer, h);
+    const struct policy_list *a = policy_list_at(v, layer, 0);
+    for (uint32_t h = 1; h < v->n_kv_heads; h++) {
+        const struct policy_list *b = policy_list_at(v, layer, h);
         if (a->n != b->n || memcmp(a->pos, b->pos, a->n * sizeof(*a->pos)) != 0)
             return false;
     }
@@ -224,7 +224,7 @@ static enum err select_per_layer(struct selection *s, uint32_t layer,
                                  uint32_t capacity)
 {
     const struct policy_list *first = policy_list_at(s->view, layer, 0);
-    if (!lists_are_alike(s, layer))
+    if (!policy_lists_are_alike(s->view, layer))
         return ERR_INVAL;
     uint8_t *protected = arena_alloc(s->arena, first->n);
     if (!protected)

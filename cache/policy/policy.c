@@ -69,9 +69,8 @@ enum err policy_check(const struct policy *policy, uint32_t has, bool at_decode,
     uint32_t missing = policy->needs & ~has;
     if (at_decode && !policy->at_decode)
         return err_set(m, ERR_UNSUPPORTED,
-                       "policy %s needs the attention of every query of the "
-                       "sequence, so it can rank a prompt but not an answer "
-                       "that is being generated",
+                       "policy %s ranks a prompt from what all of its queries "
+                       "say, and not an answer that is being generated",
                        policy->name);
     if (missing != 0)
         return err_set(m, ERR_UNSUPPORTED,
@@ -88,15 +87,31 @@ struct scoring {
     enum err *rc; /* [n_layers] */
 };
 
+enum err policy_score_layer(const struct policy *policy,
+                            const struct policy_view *v,
+                            const struct policy_params *p, uint32_t layer,
+                            float *score)
+{
+    struct arena a;
+    arena_init(&a, SIZE_MAX);
+    enum err rc = policy->score(v, p, layer, &a, score);
+    arena_fini(&a);
+    return rc;
+}
+
+uint32_t policy_looks_at(const struct policy *policy,
+                         const struct policy_view *v,
+                         const struct policy_params *p, uint32_t layer)
+{
+    return policy->looks_at ? policy->looks_at(v, p, layer) : layer;
+}
+
 static void score_layer(void *ctx, int task, int thread)
 {
     const struct scoring *s = ctx;
-    struct arena a;
     (void)thread;
-    arena_init(&a, SIZE_MAX);
-    s->rc[task] =
-        s->policy->score(s->view, s->params, (uint32_t)task, &a, s->score);
-    arena_fini(&a);
+    s->rc[task] = policy_score_layer(s->policy, s->view, s->params,
+                                     (uint32_t)task, s->score);
 }
 
 enum err policy_score(const struct policy *policy, const struct policy_view *v,

@@ -9,8 +9,9 @@
  * Two users:
  *   - `ebb eval` asks policy_keep() for a mask of what one pass over a prompt
  *     leaves, at B entries a head;
- *   - the server asks policy_score(), stores the scores beside log_beta and
- *     ranks with them while the session rests.
+ *   - the server asks for scores layer by layer and stores what follows from
+ *     them beside log_beta (standing.h), to rank with it now and while the
+ *     session rests.
  *
  * All policies play by the same rules (docs/design, methods 4 and 8): B counts
  * everything that is kept; the first positions (sinks) and the last (recent)
@@ -136,6 +137,9 @@ struct policy {
     enum err (*score)(const struct policy_view *v,
                       const struct policy_params *p, uint32_t layer,
                       struct arena *a, float *score);
+    /* The layer whose attention ranks that layer; NULL: its own. */
+    uint32_t (*looks_at)(const struct policy_view *v,
+                         const struct policy_params *p, uint32_t layer);
     /* Entries a head of that layer; NULL: n_entries. */
     uint32_t (*capacity)(const struct policy_view *v,
                          const struct policy_params *p, uint32_t layer);
@@ -151,9 +155,9 @@ const struct policy *policy_at(uint32_t i);
 /* All names, "streamingllm, random, ..."; for messages and help. */
 const char *policy_names(void);
 
-/* ERR_UNSUPPORTED with a sentence naming what is missing, when the policy
- * needs something that is not in `has` (of enum policy_need), or can't run at
- * decode and is asked to. */
+/* ERR_UNSUPPORTED with a sentence naming the policy and what is missing, when
+ * it needs something that is not in `has` (of enum policy_need), or can't run
+ * at decode and is asked to. */
 MUST_CHECK enum err policy_check(const struct policy *policy, uint32_t has,
                                  bool at_decode, struct errmsg *m);
 
@@ -170,6 +174,17 @@ MUST_CHECK enum err policy_score(const struct policy *policy,
                                  const struct policy_view *v,
                                  const struct policy_params *p,
                                  struct workers *w, float *score);
+
+/* The same for the entries of one layer alone. What it needs must be there of
+ * that layer and of policy_looks_at(); other lists may be empty. On this
+ * thread. */
+MUST_CHECK enum err policy_score_layer(const struct policy *policy,
+                                       const struct policy_view *v,
+                                       const struct policy_params *p,
+                                       uint32_t layer, float *score);
+uint32_t policy_looks_at(const struct policy *policy,
+                         const struct policy_view *v,
+                         const struct policy_params *p, uint32_t layer);
 
 /* What stays of a sequence with these scores: keep[v->n_entries] becomes 0 or
  * 1. Protection and budget: as said above; where B is so small that the

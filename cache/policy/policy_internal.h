@@ -2,6 +2,7 @@
  *
  * policy.c   the table, and the loop over layers
  * keep.c     from scores to what stays: protection, budgets, ties
+ * standing.c from scores to one number that ranks across lists (standing.h)
  * pool.c     pooling over neighbours
  * window.c   attention of the last queries
  * the rest   one policy a file
@@ -36,6 +37,9 @@ policy_list_at(const struct policy_view *v, uint32_t layer, uint32_t head)
 {
     return &v->list[(size_t)layer * v->n_kv_heads + head];
 }
+
+/* The lists of a layer hold the same positions. */
+bool policy_lists_are_alike(const struct policy_view *v, uint32_t layer);
 
 /* Queries that a method looks through when it keeps their entries too: at
  * most half of the budget, so that something is left to choose. */

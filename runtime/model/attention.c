@@ -144,8 +144,9 @@ static struct attend_args args_of(const struct step *s, uint32_t run_i,
         .out = m->s.att + (size_t)row0 * q_dim + first,
         .out_stride = q_dim,
         .scale = m->attn_scale,
-        .norm =
-            run->probe ? m->s.norm + row0 * ld_norm + 2 * head * group : NULL,
+        .norm = run->probe || run->also
+                    ? m->s.norm + row0 * ld_norm + 2 * head * group
+                    : NULL,
         .norm_stride = (int64_t)ld_norm};
 }
 

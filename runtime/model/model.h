@@ -65,6 +65,7 @@ struct model_run {
     uint32_t n_rows;
     uint32_t pos;        /* RoPE position of the first row */
     struct probe *probe; /* NULL, or what watches this sequence */
+    struct probe *also;  /* NULL, or what watches it beside that */
 };
 
 struct model_batch {

@@ -104,17 +104,23 @@ void probe_reset(struct probe *p)
     memset(p->moment, 0, s.moment * sizeof(*p->moment));
 }
 
+void probe_copy_window(struct probe *to, const struct probe *from)
+{
+    struct sizes s = sizes_of(from->model, &from->o);
+    assert(to->model == from->model && to->o.n_window == from->o.n_window);
+    to->n_seen = from->n_seen;
+    to->n_rows = from->n_rows;
+    memcpy(to->query, from->query, s.query * sizeof(*to->query));
+    memcpy(to->norm, from->norm, s.norm * sizeof(*to->norm));
+}
+
 void probe_copy(struct probe *to, const struct probe *from)
 {
     struct sizes s = sizes_of(from->model, &from->o);
-    assert(to->model == from->model && to->o.n_window == from->o.n_window &&
-           to->o.parts == from->o.parts &&
+    assert(to->o.parts == from->o.parts &&
            to->o.max_tokens == from->o.max_tokens);
-    to->n_seen = from->n_seen;
-    to->n_rows = from->n_rows;
+    probe_copy_window(to, from);
     to->n_counted = from->n_counted;
-    memcpy(to->query, from->query, s.query * sizeof(*to->query));
-    memcpy(to->norm, from->norm, s.norm * sizeof(*to->norm));
     memcpy(to->column, from->column, s.column * sizeof(*to->column));
     memcpy(to->band, from->band, s.band * sizeof(*to->band));
     memcpy(to->moment, from->moment, s.moment * sizeof(*to->moment));

@@ -66,6 +66,9 @@ void probe_reset(struct probe *p);
 /* `to` has seen what `from` has: for a fork. Both have the same options. */
 void probe_copy(struct probe *to, const struct probe *from);
 
+/* The same of the last queries alone: both have as many of them. */
+void probe_copy_window(struct probe *to, const struct probe *from);
+
 /* The position after the last one seen. */
 uint32_t probe_n_seen(const struct probe *p);
 /* Queries that are there: the last ones, n_window at most. */

@@ -27,21 +27,24 @@ static int32_t first_pos(const struct model_run *run)
     return pos_of(run->table, l, l->len - run->n_rows);
 }
 
+static void begin_run(const struct model_run *run, struct probe *p)
+{
+    if (!p)
+        return;
+    uint32_t pos = (uint32_t)first_pos(run);
+    assert((p->o.parts & PROBE_COLUMNS) == 0 ||
+           pos + run->n_rows <= p->o.max_tokens);
+    assert((p->o.parts & PROBE_BAND) == 0 || run->n_rows <= p->o.max_tokens);
+    if (pos != p->n_seen)
+        p->n_rows = 0;
+    p->n_seen = pos; /* until the end of the step */
+}
+
 void model_probes_begin(const struct model_batch *batch)
 {
     for (uint32_t k = 0; k < batch->n_runs; k++) {
-        const struct model_run *run = &batch->runs[k];
-        struct probe *p = run->probe;
-        if (!p)
-            continue;
-        uint32_t pos = (uint32_t)first_pos(run);
-        assert((p->o.parts & PROBE_COLUMNS) == 0 ||
-               pos + run->n_rows <= p->o.max_tokens);
-        assert((p->o.parts & PROBE_BAND) == 0 ||
-               run->n_rows <= p->o.max_tokens);
-        if (pos != p->n_seen)
-            p->n_rows = 0;
-        p->n_seen = pos; /* until the end of the step */
+        begin_run(&batch->runs[k], batch->runs[k].probe);
+        begin_run(&batch->runs[k], batch->runs[k].also);
     }
 }
 
@@ -52,18 +55,22 @@ static uint32_t n_skipped(const struct probe *p, uint32_t pos, uint32_t n_rows)
     return n < n_rows ? n : n_rows;
 }
 
+static void end_run(const struct model_run *run, struct probe *p)
+{
+    if (!p)
+        return;
+    p->n_counted += run->n_rows - n_skipped(p, p->n_seen, run->n_rows);
+    p->n_seen += run->n_rows;
+    p->n_rows += run->n_rows;
+    if (p->n_rows > p->o.n_window)
+        p->n_rows = p->o.n_window;
+}
+
 void model_probes_end(const struct model_batch *batch)
 {
     for (uint32_t k = 0; k < batch->n_runs; k++) {
-        const struct model_run *run = &batch->runs[k];
-        struct probe *p = run->probe;
-        if (!p)
-            continue;
-        p->n_counted += run->n_rows - n_skipped(p, p->n_seen, run->n_rows);
-        p->n_seen += run->n_rows;
-        p->n_rows += run->n_rows;
-        if (p->n_rows > p->o.n_window)
-            p->n_rows = p->o.n_window;
+        end_run(&batch->runs[k], batch->runs[k].probe);
+        end_run(&batch->runs[k], batch->runs[k].also);
     }
 }
 
@@ -273,19 +280,25 @@ static void watch_head(void *ctx, int task, int thread)
         add_moments(w, head);
 }
 
+static void watch_run(struct watch *w, struct probe *p)
+{
+    const struct model *m = w->step->m;
+    if (!p)
+        return;
+    w->probe = p;
+    w->pos0 = (int32_t)p->n_seen;
+    keep_queries(w);
+    if (p->o.parts != 0)
+        workers_run(m->opt.workers, (int)m->cfg.n_kv_heads, watch_head, w);
+}
+
 void model_probes_layer(const struct step *s)
 {
     struct watch w = {.step = s};
     for (uint32_t k = 0; k < s->batch->n_runs; k++) {
         w.run = &s->batch->runs[k];
-        w.probe = w.run->probe;
-        if (w.probe) {
-            w.pos0 = (int32_t)w.probe->n_seen;
-            keep_queries(&w);
-            if (w.probe->o.parts != 0)
-                workers_run(s->m->opt.workers, (int)s->m->cfg.n_kv_heads,
-                            watch_head, &w);
-        }
+        watch_run(&w, w.run->probe);
+        watch_run(&w, w.run->also);
         w.row0 += w.run->n_rows;
     }
 }

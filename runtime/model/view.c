@@ -29,6 +29,7 @@ struct view {
     /* Scratch, one for each thread: to order a list, and for the probe. */
     uint8_t *scratch;
     uint64_t scratch_bytes; /* of a thread */
+    int n_threads;
     /* What is being read. */
     const struct table *table;
     const struct probe *probe;
@@ -154,9 +155,8 @@ static enum err make_arrays(struct view *v, uint32_t longest)
     uint64_t probe = v->probe ? probe_scratch_bytes(v->probe, longest) : 0;
     v->scratch_bytes =
         (order > probe ? order : probe) / KV_ALIGN * KV_ALIGN + KV_ALIGN;
-    v->scratch = make_array(
-        true, (size_t)workers_count(v->model->opt.workers) * v->scratch_bytes,
-        1, &failed);
+    v->scratch =
+        make_array(true, (size_t)v->n_threads * v->scratch_bytes, 1, &failed);
     if (failed)
         drop_arrays(v);
     return failed ? ERR_NOMEM : OK;
@@ -288,33 +288,69 @@ static void read_list(void *ctx, int task, int thread)
 
 /* ------------------------------------------------------------------ a view */
 
-enum err view_fill(struct view *v, const struct table *t, const struct probe *p,
-                   uint32_t n_seen, uint32_t needs)
+static bool is_of(const struct view *v, uint32_t i_list, const uint32_t *layer)
+{
+    uint32_t l = i_list / v->view.n_kv_heads;
+    return layer == NULL || l == layer[0] || l == layer[1];
+}
+
+/* Lays out the lists of the layers (NULL: of all). */
+static enum err prepare(struct view *v, const struct table *t,
+                        const uint32_t *layer)
 {
     uint32_t longest = 0;
-    assert(!p || probe_n_seen(p) == n_seen);
     drop_arrays(v);
-    v->view.n_entries = 0;
-    v->view.n_seen = n_seen;
-    v->view.n_window = p ? probe_n_rows(p) : 0;
     v->table = t;
-    v->probe = p;
-    v->needs = needs;
+    v->view.n_entries = 0;
     for (uint32_t i = 0; i < n_lists(v); i++) {
-        uint32_t n = t->list[i].len;
+        uint32_t n = is_of(v, i, layer) ? t->list[i].len : 0;
         v->list[i] = (struct policy_list){.n = n, .first = v->view.n_entries};
         v->view.n_entries += n;
         longest = n > longest ? n : longest;
     }
-    enum err rc = needs & ~view_offers(p) ? ERR_INVAL : make_arrays(v, longest);
+    enum err rc =
+        v->needs & ~view_offers(v->probe) ? ERR_INVAL : make_arrays(v, longest);
     if (rc != OK) {
         memset(v->list, 0, n_lists(v) * sizeof(*v->list));
         v->view.n_entries = 0;
         return rc;
     }
     set_pointers(v);
-    workers_run(v->model->opt.workers, (int)n_lists(v), read_list, v);
     return OK;
+}
+
+enum err view_fill(struct view *v, const struct table *t, const struct probe *p,
+                   uint32_t n_seen, uint32_t needs)
+{
+    assert(!p || probe_n_seen(p) == n_seen);
+    v->view.n_seen = n_seen;
+    v->view.n_window = p ? probe_n_rows(p) : 0;
+    v->probe = p;
+    v->needs = needs;
+    v->n_threads = workers_count(v->model->opt.workers);
+    enum err rc = prepare(v, t, NULL);
+    if (rc == OK)
+        workers_run(v->model->opt.workers, (int)n_lists(v), read_list, v);
+    return rc;
+}
+
+enum err view_fill_layers(struct view *v, const struct table *t,
+                          const struct probe *p, uint32_t n_seen,
+                          uint32_t needs, uint32_t n_window,
+                          const uint32_t layer[2])
+{
+    assert(!p || probe_n_seen(p) == n_seen);
+    uint32_t n_rows = p ? probe_n_rows(p) : 0;
+    v->view.n_seen = n_seen;
+    v->view.n_window = n_rows < n_window ? n_rows : n_window;
+    v->probe = p;
+    v->needs = needs;
+    v->n_threads = 1;
+    enum err rc = prepare(v, t, layer);
+    for (uint32_t i = 0; i < n_lists(v) && rc == OK; i++)
+        if (is_of(v, i, layer))
+            read_list(v, (int)i, 0);
+    return rc;
 }
 
 const struct policy_view *view_get(const struct view *v)

@@ -9,7 +9,8 @@
  * Owns its memory, which grows with the longest sequence it has seen: 4
  * head_dim bytes an entry with POLICY_KEYS, 4 n_window with POLICY_WINDOW and
  * as much with POLICY_PEAK. Threads: one at a time; filling runs on the worker
- * pool, and gives the same bits for any number of threads.
+ * pool, and gives the same bits for any number of threads. Layer by layer a
+ * view takes a small part of that memory, and many threads can fill one each.
  */
 #ifndef RUNTIME_MODEL_VIEW_H
 #define RUNTIME_MODEL_VIEW_H
@@ -38,6 +39,14 @@ uint32_t view_offers(const struct probe *p);
 MUST_CHECK enum err view_fill(struct view *v, const struct table *t,
                               const struct probe *p, uint32_t n_seen,
                               uint32_t needs);
+
+/* The same of two layers (which may be one) alone, on this thread; the lists of
+ * other layers are empty. Of the probe's queries the last n_window are looked
+ * at. */
+MUST_CHECK enum err view_fill_layers(struct view *v, const struct table *t,
+                                     const struct probe *p, uint32_t n_seen,
+                                     uint32_t needs, uint32_t n_window,
+                                     const uint32_t layer[2]);
 
 const struct policy_view *view_get(const struct view *v);
 

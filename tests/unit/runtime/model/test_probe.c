@@ -39,9 +39,11 @@ static struct probe *probe_of(const struct rig *r, uint32_t n_window,
 }
 
 /* Seeded tokens, from position `from` on, in chunks. */
-static void feed(const struct rig *r, struct table *t, struct probe *p,
-                 uint32_t from, uint32_t to, uint32_t chunk)
+static void feed_both(const struct rig *r, struct table *t, struct probe *p,
+                      struct probe *also, const uint32_t range[2],
+                      uint32_t chunk)
 {
+    uint32_t from = range[0], to = range[1];
     int32_t tokens[LEN];
     struct rng rng;
     rng_seed(&rng, 5);
@@ -49,7 +51,8 @@ static void feed(const struct rig *r, struct table *t, struct probe *p,
         tokens[i] = (int32_t)rng_below(&rng, r->n_vocab);
     for (uint32_t at = from; at < to; at += chunk) {
         uint32_t n = to - at < chunk ? to - at : chunk;
-        struct model_run run = {.table = t, .n_rows = n, .pos = at, .probe = p};
+        struct model_run run = {
+            .table = t, .n_rows = n, .pos = at, .probe = p, .also = also};
         struct model_batch b = {
             .n_rows = n, .tokens = tokens + at, .n_runs = 1, .runs = &run};
         uint64_t need = table_units_needed(t, n);
@@ -57,6 +60,12 @@ static void feed(const struct rig *r, struct table *t, struct probe *p,
         assert_int_equal(table_append(t, n, (int32_t)at, (int32_t)at), need);
         model_step(r->model, &b);
     }
+}
+
+static void feed(const struct rig *r, struct table *t, struct probe *p,
+                 uint32_t from, uint32_t to, uint32_t chunk)
+{
+    feed_both(r, t, p, NULL, (const uint32_t[2]){from, to}, chunk);
 }
 
 /* Attention rows of one list by a probe whose window is the whole sequence:
@@ -205,6 +214,38 @@ static void a_prompt_in_chunks_shows_the_bits_of_the_whole(void **state)
     rig_close(&r);
 }
 
+/* Of different kinds, and each alone; and the rows of one taken over by the
+ * other. */
+static void two_probes_see_what_each_would_alone(void **state)
+{
+    (void)state;
+    struct rig r;
+    open_tiny(&r, "qwen3-gqa2-128", KV_F16, 2);
+    struct table *t = rig_table(&r), *u = rig_table(&r);
+    struct probe *all = probe_of(&r, 32, ALL), *same = probe_of(&r, 32, ALL),
+                 *window = probe_of(&r, 32, 0);
+    feed(&r, t, all, 0, LEN, 64);
+    feed_both(&r, u, same, window, (const uint32_t[2]){0, LEN}, 64);
+    assert_same(&r, all, t, same, u);
+    for (int i = 0; i < 2; i++) {
+        float *x = rows_of(all, t, 3, 32, NULL),
+              *y = rows_of(window, u, 3, 32, NULL);
+        assert_memory_equal(x, y, sizeof(*x) * 32 * LEN);
+        free(x);
+        free(y);
+        probe_reset(window);
+        assert_int_equal(probe_n_rows(window), 0);
+        probe_copy_window(window, all);
+        assert_int_equal(probe_n_seen(window), LEN);
+    }
+    probe_free(all);
+    probe_free(same);
+    probe_free(window);
+    table_free(t);
+    table_free(u);
+    rig_close(&r);
+}
+
 /* Production watches only the window; the model must not notice, and rows that
  * were computed before the probe came are not there. */
 static void a_late_probe_has_the_rows_that_it_saw(void **state)
@@ -341,6 +382,7 @@ int main(void)
         cmocka_unit_test(rows_sum_to_the_group_and_see_no_later_token),
         cmocka_unit_test(columns_and_bands_are_sums_of_the_rows),
         cmocka_unit_test(a_prompt_in_chunks_shows_the_bits_of_the_whole),
+        cmocka_unit_test(two_probes_see_what_each_would_alone),
         cmocka_unit_test(a_late_probe_has_the_rows_that_it_saw),
         cmocka_unit_test(the_future_of_one_query_is_its_next_position),
         cmocka_unit_test(rows_over_a_compacted_list_are_over_what_stays),

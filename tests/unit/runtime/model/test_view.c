@@ -199,6 +199,42 @@ static void kept_sets_are_those_of_other_implementations(void **state)
     bench_close(&b);
 }
 
+/* A server fills a view with one layer at a time. */
+static void layer_by_layer_the_scores_are_the_same(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct view *part = NULL;
+    float whole[4 * N], score[4 * N];
+    bench_open(&b);
+    assert_int_equal(view_new(&part, b.rig.model), OK);
+    fill(&b, EVERYTHING);
+    const struct policy_view *v = view_get(b.view), *w = view_get(part);
+    for (uint32_t k = 0; policy_at(k); k++) {
+        const struct policy *policy = policy_at(k);
+        struct policy_params p = policy->defaults;
+        uint32_t n_window = p.n_window > 0 ? p.n_window : 1;
+        p.n_entries = 50;
+        assert_int_equal(policy_score(policy, v, &p, NULL, whole), OK);
+        for (uint32_t l = 0; l < v->n_layers; l++) {
+            const uint32_t layer[2] = {l, policy_looks_at(policy, v, &p, l)};
+            assert_int_equal(view_fill_layers(part, b.table, b.probe, N,
+                                              policy->needs, n_window, layer),
+                             OK);
+            assert_int_equal(w->n_entries, (layer[0] == layer[1] ? 2 : 4) * N);
+            assert_int_equal(policy_score_layer(policy, w, &p, l, score), OK);
+            for (uint32_t h = 0; h < v->n_kv_heads; h++) {
+                uint32_t i = l * v->n_kv_heads + h;
+                assert_memory_equal(score + w->list[i].first,
+                                    whole + v->list[i].first,
+                                    N * sizeof(*score));
+            }
+        }
+    }
+    view_free(part);
+    bench_close(&b);
+}
+
 /* Compacts the table by random masks, so that lists differ and are in no
  * order, and views it: everything is found under its position. */
 static void a_compacted_cache_is_seen_in_order(void **state)
@@ -273,6 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_that_of_another_implementation),
         cmocka_unit_test(kept_sets_are_those_of_other_implementations),
+        cmocka_unit_test(layer_by_layer_the_scores_are_the_same),
         cmocka_unit_test(a_compacted_cache_is_seen_in_order),
         cmocka_unit_test(what_no_probe_saw_is_refused),
     };
