@@ -55,15 +55,24 @@ static uint32_t collect(const struct work *w, const struct group *g,
     return n;
 }
 
-static double mean_bytes(const struct work *w, const struct group *g,
-                         const struct choice *c)
+/* What is beside the metrics, over the documents. */
+static void summarise(const struct work *w, const struct group *g,
+                      const struct choice *c, struct cells_row *out)
 {
-    double sum = 0;
+    double n = (double)g->n * w->in->n_docs;
     for (uint32_t t = 0; t < g->n; t++)
-        for (uint32_t d = 0; d < w->in->n_docs; d++)
-            sum +=
-                records_find(w->in->records, g->task[t], d, c)->figures.bytes;
-    return sum / ((double)g->n * w->in->n_docs);
+        for (uint32_t d = 0; d < w->in->n_docs; d++) {
+            const struct figures *f =
+                &records_find(w->in->records, g->task[t], d, c)->figures;
+            out->bytes += f->bytes;
+            out->routed += f->routed;
+            out->gate += f->gate;
+            if (f->log_ratio > out->log_ratio)
+                out->log_ratio = f->log_ratio;
+        }
+    out->bytes /= n;
+    out->routed /= n;
+    out->gate /= n;
 }
 
 static double mean_of(const double *x, uint32_t n)
@@ -98,8 +107,9 @@ static enum err add_row(struct work *w, const struct cells_row *like,
 static struct cells_row start_row(const struct work *w, const struct group *g,
                                   const struct choice *c, uint32_t n)
 {
-    return (struct cells_row){
-        .task = g->name, .choice = c, .n = n, .bytes = mean_bytes(w, g, c)};
+    struct cells_row row = {.task = g->name, .choice = c, .n = n};
+    summarise(w, g, c, &row);
+    return row;
 }
 
 static enum err add_value(struct work *w, const struct group *g,
@@ -169,7 +179,8 @@ static enum err add_normalised(struct work *w, const struct group *g,
     return add_row(w, &row, w->y);
 }
 
-/* The best policy of the same budget but c itself; NULL: there is none. */
+/* The best policy of the same budget that keeps other entries; NULL: there is
+ * none. What merging adds to the same entries is another question. */
 static const struct choice *best_other(const struct work *w,
                                        const struct group *g,
                                        const struct choice *c,
@@ -179,7 +190,8 @@ static const struct choice *best_other(const struct work *w,
     double best_mean = 0;
     for (uint32_t i = 0; i < w->in->n_choices; i++) {
         const struct choice *other = &w->in->choice[i];
-        if (other == c || !is_policy(other) || other->budget != c->budget)
+        if (!is_policy(other) || other->budget != c->budget ||
+            choice_same_kept(other, c))
             continue;
         uint32_t n = collect(w, g, other, metric, w->y);
         double mean = n > 0 ? mean_of(w->y, n) : 0;
@@ -206,6 +218,29 @@ static const struct choice *named_other(const struct work *w,
     return NULL;
 }
 
+/* The same entries without merging; NULL where c merges nothing. */
+static const struct choice *dropping(const struct work *w,
+                                     const struct choice *c)
+{
+    for (uint32_t i = 0; c->fate != NULL && i < w->in->n_choices; i++) {
+        const struct choice *other = &w->in->choice[i];
+        if (other->fate == NULL && choice_same_kept(other, c))
+            return other;
+    }
+    return NULL;
+}
+
+/* All metrics minus those of another choice; NULL: there is none. */
+static enum err add_differences(struct work *w, const struct group *g,
+                                const struct choice *c,
+                                const struct choice *other, const char *name)
+{
+    enum err rc = OK;
+    for (int i = 0; i < METRIC_COUNT && rc == OK && other != NULL; i++)
+        rc = add_difference(w, g, c, other, (enum metric)i, name);
+    return rc;
+}
+
 static enum err add_cell(struct work *w, const struct group *g,
                          const struct choice *c)
 {
@@ -220,8 +255,10 @@ static enum err add_cell(struct work *w, const struct group *g,
     }
     for (int i = 0; i < METRIC_COUNT && rc == OK && is_policy(c); i++)
         rc = add_normalised(w, g, c, (enum metric)i);
-    for (int i = 0; i < METRIC_COUNT && rc == OK && named != NULL; i++)
-        rc = add_difference(w, g, c, named, (enum metric)i, named->name);
+    if (rc == OK)
+        rc = add_differences(w, g, c, dropping(w, c), "drop");
+    if (rc == OK && named != NULL)
+        rc = add_differences(w, g, c, named, named->name);
     return rc;
 }
 

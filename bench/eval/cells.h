@@ -3,8 +3,10 @@
  *
  * A cell is one policy with one budget in one task; its rows are one for each
  * metric. Differences are taken document by document (interval.h): against
- * the best other policy of the same budget (`kl_minus_best`: this policy minus
- * the other, so below zero is better), and against one that the caller names
+ * the best policy of the same budget that keeps other entries
+ * (`kl_minus_best`: this policy minus the other, so below zero is better),
+ * of a policy that merges against the same without (`kl_minus_drop`: the kept
+ * entries are the same), and against one that the caller names
  * (`kl_minus_snapkv`). Where both ends of the scale are there, `em_normalised`
  * is where a policy stands between "no-context" (0) and "full" (1). With
  * several tasks there is one more, "all", with the documents of all of them.
@@ -49,6 +51,8 @@ struct cells_row {
     struct interval value;
     uint32_t n;   /* documents */
     double bytes; /* kept of a prompt, mean */
+    /* What merging did (metric.h): means, and of log_ratio the largest. */
+    double routed, gate, log_ratio;
     /* The full cache fails too: says nothing about the policy. */
     bool is_weak;
 };

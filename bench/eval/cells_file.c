@@ -114,6 +114,14 @@ static enum err put_number(struct buf *b, const char *key, double value)
     return rc == OK ? buf_putc(b, ',') : rc;
 }
 
+static enum err put_merges(struct buf *b, const struct cells_row *row)
+{
+    enum err rc = put_number(b, "routed", row->routed);
+    if (rc == OK)
+        rc = put_number(b, "gate", row->gate);
+    return rc == OK ? put_number(b, "log_ratio", row->log_ratio) : rc;
+}
+
 static enum err put_row(struct buf *b, const struct cells_input *in,
                         const struct cells_row *row)
 {
@@ -143,6 +151,8 @@ static enum err put_row(struct buf *b, const struct cells_input *in,
         rc = put_text(b, text[i].key, text[i].text);
     for (size_t i = 0; i < sizeof(number) / sizeof(number[0]) && rc == OK; i++)
         rc = put_number(b, number[i].key, number[i].value);
+    if (rc == OK && row->choice->fate != NULL)
+        rc = put_merges(b, row);
     if (rc == OK && row->against != NULL)
         rc = put_text(b, "against", row->against);
     if (rc == OK && row->is_weak)

@@ -224,6 +224,47 @@ static enum err put_table(struct buf *out, const struct chart *h)
     return rc == OK ? buf_puts(out, "</tr></table>\n") : rc;
 }
 
+static enum err put_difference(struct buf *out, const struct cells *c,
+                               const struct cells_row *of, enum metric metric)
+{
+    char name[CELLS_METRIC_MAX];
+    snprintf(name, sizeof(name), "%s_minus_drop", metric_name(metric));
+    const struct cells_row *row = cells_find(c, of->task, of->choice, name);
+    if (row == NULL || row->is_weak)
+        return buf_printf(out, "<td>%s</td>", row == NULL ? "-" : "too weak");
+    return buf_printf(out, "<td>%+.4f <small>[%+.4f, %+.4f]</small></td>",
+                      row->value.mean, row->value.lo, row->value.hi);
+}
+
+/* Every merge beside the same kept entries without it. */
+static enum err put_merges(struct buf *out, const struct chart *h)
+{
+    static const enum metric shown[] = {METRIC_NLL, METRIC_KL, METRIC_EM};
+    bool any = false;
+    enum err rc = OK;
+    for (size_t r = 0; r < h->c->n && rc == OK; r++) {
+        const struct cells_row *row = &h->c->row[r];
+        if (row->choice->fate == NULL || strcmp(row->task, h->task) != 0 ||
+            strcmp(row->metric, metric_name(METRIC_NLL)) != 0)
+            continue;
+        if (!any)
+            rc = buf_puts(out, "<p>Merging minus dropping the same entries:"
+                               "</p><table><tr><th>policy</th><th>budget</th>"
+                               "<th>nll</th><th>kl</th><th>em</th><th>routed"
+                               "</th><th>gate</th><th>log R</th>");
+        any = true;
+        if (rc == OK)
+            rc = buf_printf(out, "</tr>\n<tr><td>%s</td><td>%g%%</td>",
+                            row->choice->name, 100 * row->choice->budget);
+        for (int k = 0; k < 3 && rc == OK; k++)
+            rc = put_difference(out, h->c, row, shown[k]);
+        if (rc == OK)
+            rc = buf_printf(out, "<td>%.1f%%</td><td>%.2f</td><td>%.2f</td>",
+                            100 * row->routed, row->gate, row->log_ratio);
+    }
+    return rc == OK && any ? buf_puts(out, "</tr></table>\n") : rc;
+}
+
 static enum err put_task(struct buf *out, const struct cells *c,
                          const char *task)
 {
@@ -239,7 +280,9 @@ static enum err put_task(struct buf *out, const struct cells *c,
         h.metric = shown[i];
         rc = put_chart(&h);
     }
-    return rc == OK ? put_table(out, &h) : rc;
+    if (rc == OK)
+        rc = put_table(out, &h);
+    return rc == OK ? put_merges(out, &h) : rc;
 }
 
 /* The name of the model comes from a file's name: its marks are escaped. */
@@ -270,8 +313,8 @@ static enum err put_head(struct buf *out, const struct cells_input *in)
                             "</h1><p>%u documents a task of %u tokens, "
                             "%s; texts: %s; gates: %s; seed %llu. 95%% "
                             "intervals over documents; &Delta;: minus the "
-                            "best other policy of the same budget, "
-                            "document by document.</p>\n",
+                            "best policy of the same budget that keeps other "
+                            "entries, document by document.</p>\n",
                             in->n_docs, in->context, lab_mode_name(in->mode),
                             in->split, in->gates, (unsigned long long)in->seed)
                : rc;

@@ -2,7 +2,7 @@
 
 #include "bench/eval/cells.h"
 
-enum { VALUE_MAX = 40 };
+enum { VALUE_MAX = 40, NAME_WIDTH = 20 /* at least */ };
 
 /* "1.234 [1.200, 1.270]", and a star where the policy is better than the best
  * other one beyond doubt. */
@@ -32,10 +32,20 @@ static int width_of(enum metric metric)
     return metric == METRIC_AGREE || metric == METRIC_TOP1 ? 6 : 23;
 }
 
+static int name_width(const struct cells *c)
+{
+    int width = NAME_WIDTH;
+    for (uint32_t i = 0; i < c->in->n_choices; i++) {
+        int n = (int)strlen(c->in->choice[i].name);
+        width = n > width ? n : width;
+    }
+    return width;
+}
+
 static void print_row(const struct cells *c, const struct cells_row *row,
                       FILE *to)
 {
-    fprintf(to, "%-20s %6.2f%% %9.0f", row->choice->name,
+    fprintf(to, "%-*s %6.2f%% %9.0f", name_width(c), row->choice->name,
             100 * row->choice->budget, row->bytes / 1024);
     for (int i = 0; i < METRIC_COUNT; i++) {
         char value[VALUE_MAX];
@@ -55,11 +65,61 @@ static void print_head(const struct cells *c, const struct cells_row *row,
         about = task_info(task)->about;
     fprintf(to, "\n%s: %s; %u documents of up to %u tokens, %s\n", row->task,
             about, row->n, in->context, lab_mode_name(in->mode));
-    fprintf(to, "%-20s %7s %9s", "policy", "budget", "KiB");
+    fprintf(to, "%-*s %7s %9s", name_width(c), "policy", "budget", "KiB");
     for (int i = 0; i < METRIC_COUNT; i++)
         fprintf(to, "  %-*s", width_of((enum metric)i),
                 metric_name((enum metric)i));
     fputc('\n', to);
+}
+
+/* "-0.012 [-0.020, -0.004]", and a star where it is sure on which side of zero
+ * it is. */
+static void format_difference(char out[VALUE_MAX], const struct cells *c,
+                              const struct cells_row *of, enum metric metric)
+{
+    char name[CELLS_METRIC_MAX];
+    snprintf(name, sizeof(name), "%s_minus_drop", metric_name(metric));
+    const struct cells_row *row = cells_find(c, of->task, of->choice, name);
+    if (row == NULL || row->is_weak)
+        snprintf(out, VALUE_MAX, "%s", row == NULL ? "-" : "model too weak");
+    else
+        snprintf(out, VALUE_MAX, "%+.4f [%+.4f, %+.4f]%s", row->value.mean,
+                 row->value.lo, row->value.hi,
+                 row->n > 1 && row->value.lo * row->value.hi > 0 ? "*" : " ");
+}
+
+/* Every merge beside the same kept entries without it. */
+static void print_merges(const struct cells *c, FILE *to)
+{
+    static const enum metric shown[] = {METRIC_NLL, METRIC_KL, METRIC_EM};
+    bool any = false;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct cells_row *row = &c->row[i];
+        char value[VALUE_MAX];
+        if (row->choice->fate == NULL ||
+            strcmp(row->metric, metric_name(METRIC_NLL)) != 0)
+            continue;
+        if (!any)
+            fprintf(to,
+                    "\nmerging minus dropping the same entries\n"
+                    "%-4s %-*s %7s  %-26s %-26s %-26s %6s %5s %6s\n",
+                    "task", name_width(c), "policy", "budget", "nll", "kl",
+                    "em", "routed", "gate", "log R");
+        any = true;
+        fprintf(to, "%-4s %-*s %6.2f%%  ", row->task, name_width(c),
+                row->choice->name, 100 * row->choice->budget);
+        for (int k = 0; k < 3; k++) {
+            format_difference(value, c, row, shown[k]);
+            fprintf(to, "%-26s ", value);
+        }
+        fprintf(to, "%5.1f%% %5.2f %6.2f\n", 100 * row->routed, row->gate,
+                row->log_ratio);
+    }
+    if (any)
+        fputs("\n*: the 95% interval excludes 0. routed: share of what left "
+              "that found a host; gate: its\n   mean weight there; log R: the "
+              "largest of one merge, before --merge-max-ratio\n",
+              to);
 }
 
 void cells_print(const struct cells *c, FILE *to)
@@ -75,10 +135,13 @@ void cells_print(const struct cells *c, FILE *to)
         const struct cells_row *em =
             cells_find(c, row->task, row->choice, metric_name(METRIC_EM));
         if (row->choice->kind == CHOICE_FULL && em != NULL && em->is_weak)
-            fprintf(to, "%-20s model too weak: em says nothing here\n", "");
+            fprintf(to, "%-*s model too weak: em says nothing here\n",
+                    name_width(c), "");
         task = row->task;
     }
-    fputs("\n*: better than the best other policy of that budget; the 95% "
-          "interval of the difference,\n   document by document, excludes 0\n",
+    fputs("\n*: better than the best policy of that budget that keeps other "
+          "entries; the 95% interval of the\n   difference, document by "
+          "document, excludes 0\n",
           to);
+    print_merges(c, to);
 }

@@ -1,79 +1,18 @@
 #include "bench/eval/choose.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/eval/merging.h"
 #include "cache/compact.h"
 #include "cache/select.h"
-#include "config/flags.h"
 #include "runtime/model/view.h"
-
-enum { NAMES_MAX = 64 };
-
-static enum err unknown(const char *name, struct errmsg *m)
-{
-    const char *names[NAMES_MAX] = {"full", "no-context"};
-    size_t n = 2;
-    for (uint32_t i = 0; policy_at(i) != NULL && n < NAMES_MAX; i++)
-        names[n++] = policy_at(i)->name;
-    return err_set(m, ERR_NOTFOUND,
-                   "there is no policy \"%.60s\"; the nearest is \"%s\" (all: "
-                   "full, no-context, %s)",
-                   name, flags_nearest(name, names, n), policy_names());
-}
-
-enum err choice_find(struct choice *out, const char *name, uint32_t has,
-                     struct errmsg *m)
-{
-    if (strlen(name) >= CHOICE_NAME_MAX)
-        return unknown(name, m);
-    out->policy = NULL;
-    memcpy(out->name, name, strlen(name) + 1);
-    if (strcmp(name, "full") == 0) {
-        out->kind = CHOICE_FULL;
-        return OK;
-    }
-    if (strcmp(name, "no-context") == 0) {
-        out->kind = CHOICE_NO_CONTEXT;
-        return OK;
-    }
-    out->policy = policy_find(name);
-    if (out->policy == NULL)
-        return unknown(name, m);
-    out->kind = strcmp(name, "dbtrimkv") == 0 ? CHOICE_PASS : CHOICE_POLICY;
-    return policy_check(out->policy, has, false, m);
-}
-
-bool choice_needs_gates(const struct choice *c)
-{
-    return c->policy != NULL && (c->policy->needs & POLICY_LOG_BETA) != 0;
-}
-
-uint32_t choice_entries(double budget, uint32_t n)
-{
-    double entries = floor(budget * n + 0.5);
-    return entries < 1 ? 1 : entries > n ? n : (uint32_t)entries;
-}
-
-uint32_t choice_needs(const struct choice *c, uint32_t n, uint32_t *n_window)
-{
-    uint32_t needs = 0;
-    *n_window = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct policy *policy = c[i].policy;
-        if (policy == NULL)
-            continue;
-        needs |= policy->needs;
-        if (policy->defaults.n_window > *n_window)
-            *n_window = policy->defaults.n_window;
-    }
-    return needs;
-}
 
 struct chooser {
     struct chooser_size size;
-    struct view *view; /* of the sequence that was looked at */
+    /* Of the sequence that was looked at. */
+    struct view *view;
+    const struct probe *probe;
     uint32_t n_seen;
     uint8_t *keep;
     uint16_t *gone; /* [units of the pool], zero between calls */
@@ -127,13 +66,33 @@ enum err chooser_look(struct chooser *c, const struct table *t,
                       const struct probe *p, uint32_t n_seen, uint32_t needs)
 {
     c->n_seen = n_seen;
+    c->probe = p;
     return view_fill(c->view, t, p, n_seen, needs);
+}
+
+/* Merges what is marked into what stays, and takes it out. */
+static enum err take_out(struct chooser *c, const struct choice *how,
+                         struct table *t, const uint16_t *gone,
+                         struct merge_counts *counts)
+{
+    const struct merging merging = {.how = how,
+                                    .table = t,
+                                    .probe = c->probe,
+                                    .n_seen = c->n_seen,
+                                    .gone = gone};
+    enum err rc = OK;
+    if (how->fate != NULL)
+        rc = merging_run(&merging, c->size.workers, counts);
+    if (rc == OK)
+        compact_table(t, gone);
+    return rc;
 }
 
 /* A deep copy has its entries in the slots of the original, so that the view
  * is good for both. */
 static enum err apply_policy(struct chooser *c, const struct choice *how,
-                             uint32_t n_entries, struct table *t)
+                             uint32_t n_entries, struct table *t,
+                             struct merge_counts *counts)
 {
     struct policy_params params = how->policy->defaults;
     params.n_entries = n_entries;
@@ -146,14 +105,14 @@ static enum err apply_policy(struct chooser *c, const struct choice *how,
     if (rc != OK)
         return rc;
     view_gone(c->view, t, c->keep, c->gone);
-    compact_table(t, c->gone);
+    rc = take_out(c, how, t, c->gone, counts);
     memset(c->gone, 0, pool_stats(c->size.pool).n_units * sizeof(*c->gone));
-    return OK;
+    return rc;
 }
 
 static enum err apply_pass(struct chooser *c, const struct choice *how,
                            uint32_t n_entries, struct table *t,
-                           struct errmsg *m)
+                           struct merge_counts *counts, struct errmsg *m)
 {
     struct select_session session = {
         .table = t, .n_seen = c->n_seen, .cap = UINT64_MAX};
@@ -178,13 +137,14 @@ static enum err apply_pass(struct chooser *c, const struct choice *how,
         return err_set(m, ERR_INVAL,
                        "a budget of %g leaves fewer entries than are protected",
                        how->budget);
-    compact_table(t, select_gone(c->select));
-    return OK;
+    return take_out(c, how, t, select_gone(c->select), counts);
 }
 
 enum err chooser_apply(struct chooser *c, const struct choice *how,
-                       uint32_t n_entries, struct table *t, struct errmsg *m)
+                       uint32_t n_entries, struct table *t,
+                       struct merge_counts *counts, struct errmsg *m)
 {
-    return how->kind == CHOICE_PASS ? apply_pass(c, how, n_entries, t, m)
-                                    : apply_policy(c, how, n_entries, t);
+    return how->kind == CHOICE_PASS
+               ? apply_pass(c, how, n_entries, t, counts, m)
+               : apply_policy(c, how, n_entries, t, counts);
 }

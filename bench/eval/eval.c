@@ -17,7 +17,6 @@ enum {
     EVAL_DONE = 0,
     EVAL_FAILED = 1,
     EVAL_USAGE = 2,
-    CHOICES_MAX = 256,
     NAME_MAX_BYTES = 128,
     IDENTITY_MAX = 512,
     GATES_NAME = 13,
@@ -64,7 +63,12 @@ static const struct option options[] = {
      .shown_dflt = "full, no-context and all others that can be had",
      .word = "NAMES",
      .help = "Policies to compare. full keeps everything, no-context nothing "
-             "of the document: the two ends of the scale."},
+             "of the document: the two ends of the scale. A policy merges what "
+             "it does not keep with a fate after its name, keydiff+merge "
+             "(lookm, kvmerger, weightedkv and cam besides merge, which is "
+             "SelKV's), and is then compared with itself without. Settings "
+             "may follow, as in keydiff+merge:alpha=0:min-mass=0:max-ratio=0: "
+             "those of --merge-* of the server."},
     {.name = "budget",
      .type = OPT_LIST,
      .field = FIELD(budget),
@@ -122,7 +126,7 @@ static const struct option options[] = {
      .field = FIELD(against),
      .word = "NAME",
      .help = "A policy of the list that the others are compared with, beside "
-             "the best one."},
+             "the best one that keeps other entries."},
     {.name = "split",
      .type = OPT_CHOICE,
      .field = FIELD(split),
@@ -213,8 +217,7 @@ struct eval {
     struct chats *chats;
     enum task task[TASK_COUNT];
     uint32_t n_tasks;
-    struct choice choice[CHOICES_MAX];
-    uint32_t n_choices;
+    struct choices choices;
     char name[NAME_MAX_BYTES];   /* of the model: its file without .gguf */
     char sha256[HASH_HEX];       /* of its file */
     char gates_sha256[HASH_HEX]; /* "" without */
@@ -251,87 +254,19 @@ static enum err read_tasks(struct eval *e, struct errmsg *m)
                           : err_set(m, ERR_INVAL, "--tasks: none is named");
 }
 
-static enum err read_budget(double *out, const char *text, struct errmsg *m)
-{
-    char *end = NULL;
-    *out = strtod(text, &end);
-    if (end == text || *end != '\0' || !(*out > 0 && *out <= 1))
-        return err_set(m, ERR_INVAL,
-                       "--budget: \"%.20s\" is no share above 0 and up to 1",
-                       text);
-    return OK;
-}
-
-static enum err add_choice(struct eval *e, const struct choice *c,
-                           struct errmsg *m)
-{
-    for (uint32_t i = 0; i < e->n_choices; i++)
-        if (strcmp(e->choice[i].name, c->name) == 0 &&
-            e->choice[i].budget == c->budget)
-            return err_set(m, ERR_INVAL, "%s is there twice with budget %g",
-                           c->name, c->budget);
-    if (e->n_choices == CHOICES_MAX)
-        return err_set(m, ERR_INVAL,
-                       "more than %d policies times budgets at once",
-                       CHOICES_MAX);
-    e->choice[e->n_choices++] = *c;
-    return OK;
-}
-
-/* One policy with every budget; full and no-context have none. */
-static enum err add_choices(struct eval *e, const char *name, uint32_t has,
-                            struct errmsg *m)
-{
-    struct choice c = {.n_sinks = (uint32_t)e->o.sinks,
-                       .n_recent = (uint32_t)e->o.recent,
-                       .min_head = (uint32_t)e->o.min_tokens_per_head,
-                       .seed = (uint64_t)e->o.seed};
-    struct errmsg why = {""};
-    enum err rc = choice_find(&c, name, has, &why);
-    if (rc != OK)
-        return err_set(m, rc, "--policy: %s", why.text);
-    c.budget = c.kind == CHOICE_FULL;
-    if (c.policy == NULL)
-        return add_choice(e, &c, m);
-    for (size_t i = 0; i < e->o.budget.n && rc == OK; i++) {
-        rc = read_budget(&c.budget, e->o.budget.item[i], m);
-        if (rc == OK)
-            rc = add_choice(e, &c, m);
-    }
-    return rc;
-}
-
-/* Everything that the model allows. */
-static enum err add_all(struct eval *e, uint32_t has, struct errmsg *m)
-{
-    enum err rc = add_choices(e, "full", has, m);
-    if (rc == OK)
-        rc = add_choices(e, "no-context", has, m);
-    for (uint32_t i = 0; policy_at(i) != NULL && rc == OK; i++)
-        if ((policy_at(i)->needs & ~has) == 0)
-            rc = add_choices(e, policy_at(i)->name, has, m);
-    return rc;
-}
-
 /* has: of enum policy_need. */
 static enum err read_choices(struct eval *e, uint32_t has, struct errmsg *m)
 {
-    const char *against = e->o.against;
-    enum err rc = OK;
-    e->n_choices = 0;
-    if (e->o.policy.n == 0)
-        rc = add_all(e, has, m);
-    for (size_t i = 0; i < e->o.policy.n && rc == OK; i++)
-        rc = add_choices(e, e->o.policy.item[i], has, m);
-    if (rc == OK && e->n_choices == 0)
-        rc = err_set(m, ERR_INVAL, "--policy: none with a budget is named");
-    if (rc != OK || against == NULL)
-        return rc;
-    for (uint32_t i = 0; i < e->n_choices; i++)
-        if (strcmp(e->choice[i].name, against) == 0)
-            return OK;
-    return err_set(m, ERR_INVAL, "--against: %.60s is not among the policies",
-                   against);
+    const struct choices_input in = {
+        .policy = &e->o.policy,
+        .budget = &e->o.budget,
+        .against = e->o.against,
+        .like = {.n_sinks = (uint32_t)e->o.sinks,
+                 .n_recent = (uint32_t)e->o.recent,
+                 .min_head = (uint32_t)e->o.min_tokens_per_head,
+                 .seed = (uint64_t)e->o.seed},
+        .has = has};
+    return choices_read(&e->choices, &in, m);
 }
 
 /* A model without a template that we can render is asked in plain text. */
@@ -476,12 +411,11 @@ static enum err describe(struct eval *e, struct errmsg *m)
 
 static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
 {
-    uint32_t n_tokens = (uint32_t)e->o.context, n_window = 0;
-    uint32_t needs = choice_needs(e->choice, e->n_choices, &n_window);
+    uint32_t n_tokens = (uint32_t)e->o.context;
     struct suite s = {.cells = {.task = e->task,
                                 .n_tasks = e->n_tasks,
-                                .choice = e->choice,
-                                .n_choices = e->n_choices,
+                                .choice = e->choices.choice,
+                                .n_choices = e->choices.n,
                                 .n_docs = (uint32_t)e->o.docs,
                                 .against = e->o.against,
                                 .seed = (uint64_t)e->o.seed,
@@ -497,8 +431,7 @@ static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
                               .kv_type = (enum kv_type)e->o.kv_type,
                               .mode = (enum lab_mode)e->o.mode,
                               .n_tokens = n_tokens,
-                              .needs = needs,
-                              .n_window = n_window},
+                              .needs = choices_needs(&e->choices)},
                       .document = {.tokenizer = e->tokenizer,
                                    .prompt = e->prompt,
                                    .corpus = e->corpus,

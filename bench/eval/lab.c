@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "bench/eval/fork.h"
+#include "bench/eval/merging.h"
 
 struct lab {
     struct lab_options o;
@@ -73,15 +74,18 @@ static enum err new_probes(struct lab *l, struct errmsg *m)
 {
     const uint32_t watched =
         POLICY_WINDOW | POLICY_PEAK | POLICY_COLUMNS | POLICY_FUTURE;
+    const struct choices_needs *needs = &l->o.needs;
+    bool is_watched = (needs->view & watched) || needs->fate;
     uint32_t n = l->o.mode == LAB_AWARE ? DOCUMENT_QUESTIONS_MAX : 1;
     struct probe_options o = {
-        .n_window = l->o.n_window > 0 ? l->o.n_window : 1,
-        .parts = (l->o.needs & POLICY_COLUMNS ? PROBE_COLUMNS : 0) |
-                 (l->o.needs & POLICY_FUTURE ? PROBE_FUTURE : 0),
+        .n_window = needs->n_window > 0 ? needs->n_window : 1,
+        .parts = (needs->view & POLICY_COLUMNS ? PROBE_COLUMNS : 0) |
+                 (needs->view & POLICY_FUTURE ? PROBE_FUTURE : 0) |
+                 merging_parts(needs->fate),
         .max_tokens = l->o.n_tokens + DOCUMENT_GIVEN_MAX,
         .n_skip = SKIPPED_QUERIES};
     enum err rc = OK;
-    for (uint32_t i = 0; i < n && (l->o.needs & watched) && rc == OK; i++)
+    for (uint32_t i = 0; i < n && is_watched && rc == OK; i++)
         rc = probe_new(&l->probe[i], l->o.model, &o, m);
     return rc;
 }
@@ -365,7 +369,7 @@ enum err lab_open(struct lab *l, const struct document *d, struct figures *full,
     if (rc == OK && l->o.mode == LAB_AWARE)
         rc = read_questions(l);
     if (rc == OK && l->o.mode == LAB_AGNOSTIC)
-        rc = look(l, 0, l->o.needs);
+        rc = look(l, 0, l->o.needs.view);
     if (rc == OK)
         rc = score(l, l->state, l->n_states, true, full);
     if (rc == OK)
@@ -409,10 +413,19 @@ static enum err ask_without_context(struct lab *l, struct figures *out)
     return rc;
 }
 
+/* What merging did, over all that was compressed. */
+static void note_merges(struct figures *out, const struct merge_counts *c)
+{
+    out->routed = merge_routed_share(c);
+    out->gate = merge_mean_gate(c);
+    out->log_ratio = (double)c->log_ratio;
+}
+
 static enum err ask_compressed(struct lab *l, const struct choice *c,
                                struct figures *out, struct errmsg *m)
 {
     struct table *copy[DOCUMENT_QUESTIONS_MAX] = {NULL};
+    struct merge_counts merged = {0};
     enum err rc = OK;
     for (uint32_t i = 0; i < l->n_states && rc == OK; i++) {
         if (l->o.mode == LAB_AWARE)
@@ -422,12 +435,13 @@ static enum err ask_compressed(struct lab *l, const struct choice *c,
         if (rc == OK)
             rc = chooser_apply(l->chooser, c,
                                choice_entries(c->budget, n_seen(l, i)), copy[i],
-                               m);
+                               &merged, m);
     }
     if (rc == OK)
         rc = score(l, copy, l->n_states, false, out);
     if (rc == OK)
         count_entries(l, out, copy, l->n_states);
+    note_merges(out, &merged);
     free_tables(copy, DOCUMENT_QUESTIONS_MAX);
     return rc;
 }
@@ -441,6 +455,7 @@ static enum err ask_staged(struct lab *l, const struct choice *c,
     uint32_t n = (uint32_t)l->d->prompt.n, n_stages = l->d->n_stages;
     struct table *t[1] = {new_table(l)};
     struct probe *p = l->probe[0];
+    struct merge_counts merged = {0};
     enum err rc = t[0] != NULL ? OK : ERR_NOMEM;
     if (p != NULL)
         probe_reset(p);
@@ -451,13 +466,14 @@ static enum err ask_staged(struct lab *l, const struct choice *c,
             rc = chooser_look(l->chooser, t[0], p, to, c->policy->needs);
         if (rc == OK)
             rc = chooser_apply(l->chooser, c, choice_entries(c->budget, n),
-                               t[0], m);
+                               t[0], &merged, m);
         from = to;
     }
     if (rc == OK)
         rc = score(l, t, 1, false, out);
     if (rc == OK)
         count_entries(l, out, t, 1);
+    note_merges(out, &merged);
     table_free(t[0]);
     return rc;
 }

@@ -3,8 +3,8 @@
  *
  * The prompt runs once, with the full cache. For every cell (a policy with a
  * budget) that cache is copied, the entries that the policy would not keep
- * are taken out of the copy by the server's own code (cache/compact.h), and
- * the probes of the document are scored on what is left. Positions go on from
+ * are merged or dropped by the server's own code (choose.h), and the probes of
+ * the document are scored on what is left. Positions go on from
  * the prompt's length, however few entries are left.
  *
  * Two modes (docs/design, evaluation 3.1). agnostic: compressed before the
@@ -39,9 +39,8 @@ struct lab_options {
     struct workers *workers;
     enum kv_type kv_type;
     enum lab_mode mode;
-    uint32_t n_tokens; /* of a prompt, at most */
-    /* What the policies that will be asked for need, choice_needs(). */
-    uint32_t needs, n_window;
+    uint32_t n_tokens;          /* of a prompt, at most */
+    struct choices_needs needs; /* of all that will be asked for */
 };
 
 /* Rows, runs and context that a model must be loaded for. */

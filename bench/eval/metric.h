@@ -21,6 +21,9 @@ enum metric {
 struct figures {
     double metric[METRIC_COUNT];
     double n_entries, bytes; /* kept of the prompt, over layers and heads */
+    /* Of what left: the share that found a host, the mean gate of those, and
+     * the largest log R of one merge; 0 where all was dropped. */
+    double routed, gate, log_ratio;
 };
 
 /* "nll" */

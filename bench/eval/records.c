@@ -74,6 +74,14 @@ static bool read_number(const cJSON *line, const char *key, double *out)
     return true;
 }
 
+/* Not there where nothing was merged. */
+static void read_merges(const cJSON *line, struct figures *out)
+{
+    (void)read_number(line, "routed", &out->routed);
+    (void)read_number(line, "gate", &out->gate);
+    (void)read_number(line, "log_ratio", &out->log_ratio);
+}
+
 static bool read_record(const cJSON *line, struct record *out)
 {
     const char *task = cJSON_GetStringValue(json_get(line, "task"));
@@ -90,6 +98,7 @@ static bool read_record(const cJSON *line, struct record *out)
         if (!read_number(line, metric_name((enum metric)i),
                          &out->figures.metric[i]))
             return false;
+    read_merges(line, &out->figures);
     out->doc = (uint32_t)doc;
     memcpy(out->policy, policy, strlen(policy) + 1);
     return true;
@@ -203,6 +212,14 @@ static enum err put_number(struct buf *b, const char *key, double value)
     return rc == OK ? json_put_double(b, value) : rc;
 }
 
+static enum err put_merges(struct buf *b, const struct figures *f)
+{
+    enum err rc = put_number(b, "routed", f->routed);
+    if (rc == OK)
+        rc = put_number(b, "gate", f->gate);
+    return rc == OK ? put_number(b, "log_ratio", f->log_ratio) : rc;
+}
+
 static enum err put_record(struct buf *b, const struct records *r,
                            const struct record *x)
 {
@@ -219,6 +236,8 @@ static enum err put_record(struct buf *b, const struct records *r,
         rc = put_number(b, "bytes", x->figures.bytes);
     for (int i = 0; i < METRIC_COUNT && rc == OK; i++)
         rc = put_number(b, metric_name((enum metric)i), x->figures.metric[i]);
+    if (rc == OK && x->figures.routed > 0)
+        rc = put_merges(b, &x->figures);
     return rc == OK ? buf_puts(b, "}\n") : rc;
 }
 

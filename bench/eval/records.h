@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "bench/eval/choose.h"
+#include "bench/eval/choice.h"
 #include "bench/eval/document.h"
 #include "bench/eval/metric.h"
 

@@ -21,6 +21,9 @@ static const uint32_t RIG_NEEDS =
     POLICY_KEYS | POLICY_KEY_NORMS | POLICY_VALUE_NORMS | POLICY_WINDOW |
     POLICY_PEAK | POLICY_COLUMNS | POLICY_FUTURE | POLICY_LOG_BETA;
 
+static const uint32_t RIG_FATES =
+    FATE_VALUES | FATE_KEYS | FATE_MASS | FATE_BAND | FATE_COLUMN;
+
 struct rig {
     struct gguf *gguf;
     struct workers *workers;
@@ -71,12 +74,12 @@ static inline void rig_open(struct rig *r, int n_threads)
                                             .corpus = r->corpus,
                                             .n_tokens = RIG_TOKENS,
                                             .seed = 1};
-    r->lab = (struct lab_options){.model = r->model,
-                                  .workers = r->workers,
-                                  .kv_type = KV_F16,
-                                  .n_tokens = RIG_TOKENS,
-                                  .needs = RIG_NEEDS,
-                                  .n_window = 32};
+    r->lab = (struct lab_options){
+        .model = r->model,
+        .workers = r->workers,
+        .kv_type = KV_F16,
+        .n_tokens = RIG_TOKENS,
+        .needs = {.view = RIG_NEEDS, .fate = RIG_FATES, .n_window = 32}};
 }
 
 static inline void rig_close(struct rig *r)

@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "bench/eval/cells.h"
 
-enum { DOCS = 6, CHOICES = 5 };
+enum { DOCS = 6, CHOICES = 6 };
 
 struct setup {
     struct records *r;
@@ -19,8 +19,9 @@ struct setup {
     struct cells_input in;
 };
 
-/* kl of document d: full 0, random 1 + d, keydiff 1 + d - 0.5, knorm 5; at
- * another budget random is 0.1. em: full 1 for all but the first n_wrong. */
+/* kl of document d: full 0, random 1 + d, keydiff 1 + d - 0.5 and 2 less where
+ * it merges, knorm 5; at another budget random is 0.1. em: full 1 for all but
+ * the first n_wrong. */
 static double figure(const char *policy, double budget, enum metric m,
                      uint32_t d, uint32_t n_wrong)
 {
@@ -33,14 +34,15 @@ static double figure(const char *policy, double budget, enum metric m,
            : budget == 0.5                  ? 0.1
            : strcmp(policy, "random") == 0  ? 1 + d
            : strcmp(policy, "keydiff") == 0 ? 1 + d - 0.5
+           : strchr(policy, '+') != NULL    ? 1 + d - 2.5
                                             : 5;
 }
 
 static void setup_init(struct setup *s, uint32_t n_wrong)
 {
-    static const char *const names[] = {"full", "random", "keydiff", "knorm",
-                                        "random"};
-    static const double budgets[] = {1, 0.25, 0.25, 0.25, 0.5};
+    static const char *const names[] = {"full",  "random", "keydiff",
+                                        "knorm", "random", "keydiff+merge"};
+    static const double budgets[] = {1, 0.25, 0.25, 0.25, 0.5, 0.25};
     struct errmsg m = {""};
     memset(s, 0, sizeof(*s));
     const struct records_keys keys = {"k", "g"};
@@ -58,6 +60,10 @@ static void setup_init(struct setup *s, uint32_t n_wrong)
                     r.figures.metric[i] = figure(names[c], budgets[c],
                                                  (enum metric)i, d, n_wrong);
                 r.figures.bytes = 1000 * budgets[c];
+                if (strchr(names[c], '+') != NULL) {
+                    r.figures.routed = 0.1 * d;
+                    r.figures.log_ratio = d == 2 ? 7 : 1;
+                }
                 assert_int_equal(records_add(s->r, &r, &m), OK);
             }
     }
@@ -135,17 +141,41 @@ static void the_best_other_has_the_same_budget(void **state)
     struct setup s;
     setup_init(&s, 0);
     struct cells c = compute(&s);
-    /* The means at 0.25: random 3.5, keydiff 3, knorm 5. */
+    /* The means at 0.25: random 3.5, keydiff 3, or 1 with its merge, knorm 5.
+     * keydiff's merge keeps what it keeps, so it is no other for it. */
+    for (int i = 2; i < CHOICES; i += CHOICES - 3) {
+        const struct cells_row *row =
+            cells_find(&c, "B2", &s.choice[i], "kl_minus_best");
+        assert_string_equal(row->against, "random");
+        assert_true(near(row->value.mean, i == 2 ? -0.5 : -2.5));
+    }
     const struct cells_row *row =
-        cells_find(&c, "B2", &s.choice[2], "kl_minus_best");
-    assert_string_equal(row->against, "random");
-    assert_true(near(row->value.mean, -0.5));
-    row = cells_find(&c, "B2", &s.choice[3], "kl_minus_best");
-    assert_string_equal(row->against, "keydiff");
-    assert_true(near(row->value.mean, 2));
+        cells_find(&c, "B2", &s.choice[3], "kl_minus_best");
+    assert_string_equal(row->against, "keydiff+merge");
+    assert_true(near(row->value.mean, 4));
     /* Alone at its budget; and full is no policy. */
     assert_null(cells_find(&c, "B2", &s.choice[4], "kl_minus_best"));
     assert_null(cells_find(&c, "B2", &s.choice[0], "kl_minus_best"));
+    cells_fini(&c);
+    records_close(s.r);
+}
+
+/* The same entries without the merge: document by document two less. */
+static void a_merge_is_compared_with_dropping(void **state)
+{
+    (void)state;
+    struct setup s;
+    setup_init(&s, 0);
+    struct cells c = compute(&s);
+    const struct cells_row *row =
+        cells_find(&c, "A", &s.choice[5], "kl_minus_drop");
+    assert_string_equal(row->against, "keydiff");
+    assert_true(near(row->value.mean, -2) && near(row->value.lo, -2) &&
+                near(row->value.hi, -2));
+    assert_true(near(row->routed, 0.25) && near(row->log_ratio, 7));
+    assert_non_null(cells_find(&c, "B2", &s.choice[5], "em_minus_drop"));
+    for (int i = 0; i < 5; i++)
+        assert_null(cells_find(&c, "A", &s.choice[i], "kl_minus_drop"));
     cells_fini(&c);
     records_close(s.r);
 }
@@ -231,6 +261,12 @@ static void check_row(const cJSON *row, const struct cells_row *want)
     assert_true(number(row, "n") == want->n);
     assert_true(number(row, "bytes") == want->bytes);
     assert_true(is_text(row, "note", "model too weak") == want->is_weak);
+    assert_int_equal(json_get(row, "routed") != NULL,
+                     want->choice->fate != NULL);
+    if (want->choice->fate != NULL)
+        assert_true(number(row, "routed") == want->routed &&
+                    number(row, "gate") == want->gate &&
+                    number(row, "log_ratio") == want->log_ratio);
 }
 
 /* Saved twice: nothing is there twice. Rows of other cells stay. */
@@ -286,6 +322,14 @@ static void a_file_of_something_else_is_told(void **state)
     rmdir(dir);
 }
 
+static size_t count(const char *in, const char *what)
+{
+    size_t n = 0;
+    for (const char *p = strstr(in, what); p != NULL; p = strstr(p + 1, what))
+        n++;
+    return n;
+}
+
 static void the_table_names_every_cell(void **state)
 {
     (void)state;
@@ -299,24 +343,22 @@ static void the_table_names_every_cell(void **state)
     cells_print(&c, to);
     fclose(to);
     assert_non_null(strstr(text, "model too weak"));
-    const char *line = strstr(text, "keydiff");
-    assert_non_null(line);
+    const char *line = strstr(text, "\nkeydiff ");
+    assert_non_null(line++);
     /* Better than the best other in kl, as good in nll. */
     assert_non_null(strstr(line, "3.000 ["));
     assert_true(strstr(line, "]*") < strstr(line, "\n"));
     const char *knorm = strstr(text, "knorm");
     assert_true(strstr(knorm, "]*") > strstr(knorm, "\n"));
+    /* One line for each task and all. */
+    const char *merges = strstr(text, "merging minus dropping");
+    assert_int_equal(count(merges, "keydiff+merge"), 3);
+    assert_int_equal(count(merges, "-2.0000 [-2.0000, -2.0000]*"), 3);
+    assert_int_equal(count(merges, " 25.0%  0.00   7.00"), 3);
+    assert_int_equal(count(merges, "model too weak"), 2);
     free(text);
     cells_fini(&c);
     records_close(s.r);
-}
-
-static size_t count(const char *in, const char *what)
-{
-    size_t n = 0;
-    for (const char *p = strstr(in, what); p != NULL; p = strstr(p + 1, what))
-        n++;
-    return n;
 }
 
 /* A point for every cell of a policy, in every chart; nothing from outside. */
@@ -334,11 +376,11 @@ static void the_page_shows_every_cell(void **state)
     struct cells c = compute(&s);
     assert_int_equal(cells_save_html(&c, path, &m), OK);
     assert_int_equal(file_read_all(&page, path, 1 << 24, &m), OK);
-    /* kl and nll of A, B2 and all; em of B2 and all. Four policy cells. */
+    /* kl and nll of A, B2 and all; em of B2 and all. Five policy cells. */
     assert_int_equal(count(page.data, "<svg"), 8);
     assert_int_equal(count(page.data, "</svg>"), 8);
-    assert_int_equal(count(page.data, "<circle"), 8 * 4);
-    assert_int_equal(count(page.data, "<table"), 3);
+    assert_int_equal(count(page.data, "<circle"), 8 * 5);
+    assert_int_equal(count(page.data, "<table"), 6);
     assert_int_equal(count(page.data, "http"), 0);
     assert_int_equal(count(page.data, "nan"), 0);
     assert_int_equal(count(page.data, "inf\""), 0);
@@ -356,6 +398,7 @@ int main(void)
         cmocka_unit_test(means_are_over_documents),
         cmocka_unit_test(differences_are_paired),
         cmocka_unit_test(the_best_other_has_the_same_budget),
+        cmocka_unit_test(a_merge_is_compared_with_dropping),
         cmocka_unit_test(normalised_is_between_the_ends),
         cmocka_unit_test(a_weak_model_is_told),
         cmocka_unit_test(rows_are_lines_of_json),

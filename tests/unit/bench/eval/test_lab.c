@@ -3,6 +3,8 @@
  * policy. */
 #include "tests/unit/bench/eval/rig.h"
 
+#include <stdio.h>
+
 #include "bench/eval/fork.h"
 
 enum { POLICIES_MAX = 64 };
@@ -168,6 +170,7 @@ struct cache {
     struct scoring *s;
     struct chooser *c;
     struct table *t, *copy;
+    struct merge_counts merged;
     uint32_t n_lists;
 };
 
@@ -275,7 +278,7 @@ static void kept_entries_are_sinks_and_the_newest(void **state)
     cache_init(&x, NULL);
     assert_int_equal(chooser_apply(x.c, &how,
                                    choice_entries(how.budget, RIG_TOKENS),
-                                   x.copy, &m),
+                                   x.copy, &x.merged, &m),
                      OK);
     for (uint32_t k = 0; k < x.n_lists; k++) {
         uint8_t seen[RIG_TOKENS];
@@ -350,7 +353,7 @@ static void gates_rank_entries(void **state)
         cache_init(&x, gate);
         assert_int_equal(chooser_apply(x.c, &how,
                                        choice_entries(how.budget, RIG_TOKENS),
-                                       x.copy, &m),
+                                       x.copy, &x.merged, &m),
                          OK);
         assert_int_equal(table_n_entries(x.copy), x.n_lists * RIG_TOKENS / 4);
         for (uint32_t k = 0; k < x.n_lists; k++)
@@ -365,21 +368,43 @@ static void gates_rank_entries(void **state)
     gate_free(gate);
 }
 
-static void names_are_checked(void **state)
+/* The drop fate goes the way of a merge: through it nothing changes, to the
+ * bit. A merge keeps as many entries and changes what they say. */
+static void a_fate_changes_values_and_no_entries(void **state)
 {
     (void)state;
-    struct choice c;
-    struct errmsg m = {""};
-    assert_int_equal(choice_find(&c, "keydif", POLICY_KEYS, &m), ERR_NOTFOUND);
-    assert_non_null(strstr(m.text, "keydiff"));
-    assert_int_equal(choice_find(&c, "dbtrimkv", POLICY_KEYS, &m),
-                     ERR_UNSUPPORTED);
-    assert_non_null(strstr(m.text, "gates"));
-    assert_int_equal(choice_find(&c, "full", 0, &m), OK);
-    assert_int_equal(c.kind, CHOICE_FULL);
-    assert_int_equal(choice_entries(0.25, 1024), 256);
-    assert_int_equal(choice_entries(1, 1000), 1000);
-    assert_int_equal(choice_entries(0.0001, 100), 1);
+    static const char *const policies[] = {"keydiff", "selkv-window", "h2o",
+                                           "dbtrimkv"};
+    for (int mode = LAB_AGNOSTIC; mode <= LAB_AWARE; mode++) {
+        struct setup x;
+        setup_init(&x, (enum lab_mode)mode, TASK_E3, 2);
+        for (int p = 0; p < 4; p++) {
+            struct errmsg m = {""};
+            struct figures plain = ask(&x, policies[p], 0.25), dropped;
+            struct choice c = rig_choice(policies[p], 0.25);
+            c.fate = fate_find("drop");
+            assert_int_equal(lab_ask(x.l, &c, &dropped, &m), OK);
+            assert_memory_equal(&dropped, &plain, sizeof(plain));
+            for (uint32_t f = 1; fate_at(f) != NULL; f++) {
+                char name[CHOICE_NAME_MAX];
+                snprintf(name, sizeof(name), "%s+%s", policies[p],
+                         fate_at(f)->name);
+                struct figures merged = ask(&x, name, 0.25);
+                assert_true(merged.n_entries == plain.n_entries);
+                assert_true(merged.routed <= 1);
+                /* Without gates dbtrimkv keeps the newest: no set of keys
+                 * that kvmerger finds is torn then. */
+                if (merged.routed <= 0) {
+                    assert_string_equal(name, "dbtrimkv+kvmerger");
+                    continue;
+                }
+                assert_false(same_metrics(&merged, &plain));
+                struct figures again = ask(&x, name, 0.25);
+                assert_memory_equal(&again, &merged, sizeof(merged));
+            }
+        }
+        setup_fini(&x);
+    }
 }
 
 int main(void)
@@ -393,6 +418,6 @@ int main(void)
         cmocka_unit_test(stages_keep_the_budget),
         cmocka_unit_test(what_left_early_is_missed),
         cmocka_unit_test(gates_rank_entries),
-        cmocka_unit_test(names_are_checked)};
+        cmocka_unit_test(a_fate_changes_values_and_no_entries)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

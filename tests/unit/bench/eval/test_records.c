@@ -53,6 +53,11 @@ static struct record record_of(enum task task, uint32_t doc, const char *policy,
         r.figures.metric[i] = 0.1 * (i + 1) + doc / 3.0;
     r.figures.n_entries = 100;
     r.figures.bytes = 27200.5;
+    if (strchr(policy, '+') != NULL) {
+        r.figures.routed = 0.25;
+        r.figures.gate = 1.0 / 3;
+        r.figures.log_ratio = 1.5;
+    }
     return r;
 }
 
@@ -72,7 +77,7 @@ static void records_come_back(void **state)
     setup_init(&s);
     const struct record all[] = {record_of(TASK_F, 3, "keydiff", 0.25),
                                  record_of(TASK_A, 0, "full", 1),
-                                 record_of(TASK_A, 0, "keydiff", 0.125),
+                                 record_of(TASK_A, 0, "keydiff+merge", 0.125),
                                  record_of(TASK_A, 1, "keydiff", 0.25),
                                  record_of(TASK_B2, 1, "no-context", 0)};
     struct records *r = open_as(&s, "k1");
