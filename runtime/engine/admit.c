@@ -78,10 +78,33 @@ static uint32_t reserve_fork(struct engine *e, struct session_match *match)
     }
 }
 
+/* Where a history has lost something, sharing less than all of it takes copies,
+ * and what comes behind stays. If that is short of room, the history itself
+ * goes back (docs/design, algorithms 1.5), unless most of it would be lost:
+ * then it is likely another's. */
+static void roll_back(struct engine *e, const struct gen *g,
+                      const struct session_match *match)
+{
+    struct session *from = match->from;
+    uint32_t n = match->n_tokens;
+    if (!from || from->is_running || from->n_lost == 0 || n == from->n_stored ||
+        from->n_stored - n > n)
+        return;
+    uint64_t need = session_fork_units(from, n) +
+                    table_units_for(e->n_lists, g->request.n_tokens - n);
+    uint64_t copies = table_truncate_units(from->table, n);
+    if (need <= engine_free_units(e) || copies > UINT32_MAX ||
+        pool_reserve(e->pool, (uint32_t)copies) != OK)
+        return;
+    uint64_t taken = session_roll_back(&e->sessions, from, n);
+    pool_unreserve(e->pool, (uint32_t)(copies - taken));
+}
+
 static enum err new_session(struct engine *e, struct gen *g,
                             struct session_match *match, struct session **out)
 {
     engine_bound_sessions(e, match->from);
+    roll_back(e, g, match);
     uint32_t n_units = reserve_fork(e, match);
     const struct session_start start = {
         .from = match->from,

@@ -246,14 +246,24 @@ static void free_session(struct session *s)
     free(s);
 }
 
-static void inherit_merges(struct session *s, const struct session_start *start)
+static uint32_t smaller(uint32_t a, uint32_t b)
 {
-    const struct session *from = start->from;
-    if (start->n_shared == 0)
+    return a < b ? a : b;
+}
+
+/* What s, with the table for it, has of a session (itself, perhaps) whose
+ * first n tokens it shares. */
+static void inherit(struct session *s, const struct session *from, uint32_t n)
+{
+    const struct table *t = s->table;
+    s->rope = rope_of(from, n, t);
+    s->n_lost = (uint64_t)n * t->n_layers * t->n_kv_heads - table_n_entries(t);
+    s->n_stored = n;
+    if (n == 0)
         return;
+    s->lost_at = s->n_lost > 0 ? smaller(from->lost_at, n) : 0;
     s->n_merged = from->n_merged < s->n_lost ? from->n_merged : s->n_lost;
-    s->merged_below = from->merged_below < start->n_shared ? from->merged_below
-                                                           : start->n_shared;
+    s->merged_below = smaller(from->merged_below, n);
 }
 
 enum err session_new(struct sessions *ss, struct session **out,
@@ -274,15 +284,8 @@ enum err session_new(struct sessions *ss, struct session **out,
     memcpy(s->token, start->token, start->n * sizeof(*s->token));
     s->cap = start->cap;
     s->n_known = start->n;
-    s->n_stored = s->goal = start->n_shared;
-    s->rope = rope_of(start->from, start->n_shared, s->table);
-    s->n_lost = (uint64_t)s->n_stored * sessions_n_lists(ss) -
-                table_n_entries(s->table);
-    if (s->n_lost > 0)
-        s->lost_at = start->from->lost_at < start->n_shared
-                         ? start->from->lost_at
-                         : start->n_shared;
-    inherit_merges(s, start);
+    s->goal = start->n_shared;
+    inherit(s, start->from, start->n_shared);
     s->rules = start->rules;
     s->tenant = start->tenant;
     s->weight = start->weight > 0 ? start->weight : 1.0;
@@ -536,6 +539,30 @@ void session_drop(struct sessions *ss, struct session *s)
     ss->n_entries -= table_n_entries(s->table);
     ss->n_lost -= s->n_lost;
     free_session(s);
+}
+
+/* Units that are used by this session at rest and nobody else. */
+static uint64_t n_own_prefix(const struct session *s)
+{
+    return table_n_private_units(s->table);
+}
+
+uint64_t session_roll_back(struct sessions *ss, struct session *s, uint32_t n)
+{
+    assert(!s->is_running && n > 0 && n < s->n_stored);
+    ss->n_prefix -= n_own_prefix(s);
+    ss->n_entries -= table_n_entries(s->table);
+    ss->n_lost -= s->n_lost;
+    views_remove_table(ss, s);
+    uint64_t taken = table_truncate(s->table, n);
+    inherit(s, s, n);
+    s->n_known = n;
+    views_add_table(ss, s);
+    ss->n_prefix += n_own_prefix(s);
+    ss->n_entries += table_n_entries(s->table);
+    ss->n_lost += s->n_lost;
+    ss->epoch++;
+    return taken;
 }
 
 /* The last token first: of histories that begin alike most end unlike. */

@@ -291,6 +291,12 @@ void session_push(struct session *s, int32_t token);
  * that it can replace are dropped in turn. */
 void session_rest(struct sessions *ss, struct session *s);
 
+/* A session at rest goes back to its first n tokens, fewer than it has: what it
+ * held of the others leaves, what it had lost of these stays lost. Takes
+ * reserved units for copies of shared ones in which gaps close: at most
+ * table_truncate_units(), and returns how many. */
+uint64_t session_roll_back(struct sessions *ss, struct session *s, uint32_t n);
+
 /* Drops sessions at rest that s can replace: it has stored their whole
  * history, and whoever may use them may use it. */
 void session_absorb(struct sessions *ss, const struct session *s);
