@@ -42,6 +42,7 @@ struct config {
     int64_t max_context;         /* tokens; 0: what the model was trained for */
     int64_t max_running;         /* answers */
     int64_t max_queue;           /* requests */
+    int64_t queue_timeout;       /* milliseconds; 0: none */
     char *gates;                 /* a file, "auto" or "none" */
     char *policy;                /* a name, or "": as the gates allow */
     char *admission;             /* a name, or "": the same */

@@ -141,6 +141,19 @@ static const struct option table[] = {
                 "with 429 and a Retry-After header.",
     },
     {
+        .name = "queue_timeout",
+        .type = OPT_TIME,
+        .field = FIELD(queue_timeout),
+        .dflt = "5m",
+        .max = 24ull * 3600 * 1000,
+        .word = "TIME",
+        .help = "How long a request may wait, for its turn or for room in "
+                "the KV memory, before it is refused with the reason: 429 "
+                "where all answers that may run are running, 503 where all "
+                "memory is promised to them, both with Retry-After. Running "
+                "answers always go on. 0s: as long as its client waits.",
+    },
+    {
         .name = "gates",
         .type = OPT_STRING,
         .field = FIELD(gates),

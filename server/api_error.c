@@ -95,6 +95,32 @@ void api_error_refused(struct api_error *e, enum gen_refusal why, enum err code,
     api_error_from(e, code, m);
 }
 
+bool api_error_finish(struct api_error *e, enum gen_finish finish,
+                      uint64_t waited_us)
+{
+    double s = (double)waited_us / 1e6;
+    switch (finish) {
+    case GEN_FINISH_SHUTDOWN:
+        api_error_set(e, 503, "draining", NULL,
+                      "The server is going down; the answer is incomplete.");
+        return true;
+    case GEN_FINISH_BUSY:
+        api_error_set(e, 429, "rate_limit_exceeded", NULL,
+                      "The request waited %.0f s for its turn; as many "
+                      "answers as may run at a time are running.",
+                      s);
+        return true;
+    case GEN_FINISH_NO_ROOM:
+        api_error_set(e, 503, "overloaded", NULL,
+                      "The request waited %.0f s for room in the KV memory; "
+                      "all of it is promised to running answers.",
+                      s);
+        return true;
+    default:
+        return false;
+    }
+}
+
 const char *api_error_type(const struct api_error *e)
 {
     switch (e->status) {

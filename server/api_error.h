@@ -48,6 +48,11 @@ void api_error_from(struct api_error *e, enum err code, const struct errmsg *m);
 void api_error_refused(struct api_error *e, enum gen_refusal why, enum err code,
                        const struct errmsg *m, const char *param);
 
+/* The engine ended the request after waited_us without an answer: true for the
+ * finishes that are errors, and *e says which. */
+bool api_error_finish(struct api_error *e, enum gen_finish finish,
+                      uint64_t waited_us);
+
 /* The prompt does not fit a context of n_ctx tokens. at_least: it was not
  * counted to its end. */
 enum err api_error_context(struct api_error *e, const char *param,

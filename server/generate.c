@@ -266,23 +266,24 @@ void job_prepare(struct exchange *ex)
 
 /* Answering. */
 
-/* The server ended before the answer did. */
-static void set_shutdown(struct api_error *e)
+/* The end of the request is an error, set in the job. */
+static bool has_failed(struct job *job)
 {
-    api_error_set(e, 503, "draining", NULL,
-                  "The server is going down; the answer is incomplete.");
+    const struct gen_status *st = &job->status;
+    if (!api_error_finish(&job->error, st->finish, st->done_us))
+        return false;
+    job->failed = st->finish == GEN_FINISH_SHUTDOWN;
+    job->refused = !job->failed;
+    return true;
 }
 
 static enum err end_events(struct job *job)
 {
     const struct answer *a = &job->answer;
-    struct api_error e;
     enum err rc = OK;
     job->ended = true;
-    if (job->status.finish == GEN_FINISH_SHUTDOWN) {
-        set_shutdown(&e);
-        job->failed = true;
-        rc = answer_error(&job->out, &e);
+    if (has_failed(job)) {
+        rc = answer_error(&job->out, &job->error);
     } else {
         rc = answer_finish(&job->out, a, &job->status);
         if (rc == OK && a->include_usage)
@@ -297,9 +298,9 @@ static enum err make_events(struct job *job)
     buf_clear(&job->text);
     enum err rc = gen_read(job->gen, &job->text, &job->status);
     bool done = job->status.state == GEN_DONE;
-    bool shutdown = done && job->status.finish == GEN_FINISH_SHUTDOWN;
+    bool failed = done && has_failed(job);
     if (rc == OK && !job->has_begun && (job->text.len > 0 || done) &&
-        !(shutdown && job->text.len == 0)) {
+        !(failed && job->text.len == 0)) {
         job->has_begun = true;
         if (job->answer.is_chat)
             rc = answer_role(&job->out, &job->answer);
@@ -382,11 +383,8 @@ static enum MHD_Result step_whole(struct exchange *ex, bool *waits)
         *waits = true;
         return MHD_YES;
     }
-    if (job->status.finish == GEN_FINISH_SHUTDOWN) {
-        set_shutdown(&job->error);
-        job->failed = true;
+    if (has_failed(job))
         return fail(ex, job);
-    }
     enum err rc = gen_read(job->gen, &job->text, &job->status);
     if (rc == OK)
         rc = answer_whole(&body, &job->answer, &job->text, &job->status);

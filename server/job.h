@@ -27,6 +27,7 @@ struct job {
     size_t sent;    /* bytes of out */
     bool has_begun; /* the role was sent */
     bool ended;     /* all events were made */
+    bool refused;   /* it waited too long, and nothing was done for it */
     bool failed;    /* an error took the place of an answer that had begun */
 };
 

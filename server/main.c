@@ -301,6 +301,7 @@ static enum err start_engine(struct parts *p, struct errmsg *m)
         .max_context = p->max_context,
         .max_running = (uint32_t)c->max_running,
         .max_queue = (uint32_t)c->max_queue,
+        .queue_us = (uint64_t)c->queue_timeout * 1000,
         .max_step_rows = step_rows(p),
         .step_target_us = STEP_TARGET_US,
         .deterministic = c->deterministic,

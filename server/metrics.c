@@ -98,6 +98,8 @@ static enum err put_rejections(struct metrics_text *t, struct metrics *m,
          st->refused_context +
              atomic_load(&m->rejections[METRICS_REJECTED_CONTEXT])},
         {"draining", st->refused_draining},
+        {"queue_timeout", st->expired_busy},
+        {"kv_timeout", st->expired_no_room},
     };
     PUT(metrics_text_family(t, "ebb_admission_rejections", METRICS_COUNTER,
                             "Requests that were not admitted, by reason."));

@@ -13,7 +13,7 @@ static enum metrics_outcome outcome_of(const struct exchange *ex,
     /* Whether it is a stream or not: the work was done for nothing. */
     if (job && job->failed)
         return METRICS_ERROR;
-    if (ex->status == 429 || ex->status == 503)
+    if ((job && job->refused) || ex->status == 429 || ex->status == 503)
         return METRICS_REJECTED;
     if (ex->status >= 500)
         return METRICS_ERROR;

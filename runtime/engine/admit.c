@@ -230,6 +230,22 @@ void engine_admit(struct engine *e)
     queue_admit(&e->queue, try_start, e);
 }
 
+/* The queue is in order of submission, but for the few whose clocks were read
+ * in another order than they came in. */
+void engine_expire(struct engine *e)
+{
+    int64_t now = clock_us();
+    bool is_busy = e->n_running == e->o.max_running;
+    while (e->o.queue_us > 0 && e->queue.first) {
+        struct gen *g = gen_of(e->queue.first);
+        if (engine_age_us(g, now) < e->o.queue_us)
+            return;
+        engine_end(e, g, is_busy ? GEN_FINISH_BUSY : GEN_FINISH_NO_ROOM);
+        e->stats.expired_busy += is_busy;
+        e->stats.expired_no_room += !is_busy;
+    }
+}
+
 static void leave_running(struct engine *e, const struct gen *g)
 {
     uint32_t i = 0;

@@ -107,6 +107,7 @@ static void *run(void *user)
         engine_purge_cancelled(e);
         engine_do_flush(e);
         engine_admit(e);
+        engine_expire(e);
         show(e);
         engine_tell_flushed(e);
         if (e->n_running > 0) {

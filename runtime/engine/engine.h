@@ -17,7 +17,8 @@
  * whichever forgetting sequence they belong to (docs/decisions, admission).
  * Finished sequences stay cached until the room is needed, and a request whose
  * tokens begin like a cached sequence, at rest or running, shares that
- * beginning.
+ * beginning. Where everything is promised to running answers a request waits,
+ * and after a time it is sent away with the reason.
  */
 #ifndef RUNTIME_ENGINE_ENGINE_H
 #define RUNTIME_ENGINE_ENGINE_H
@@ -52,6 +53,7 @@ struct engine_options {
     enum kv_type kv_type;
     uint32_t max_context; /* tokens of prompt and answer together */
     uint32_t max_running, max_queue;
+    uint64_t queue_us;       /* a request waits no longer; 0: any time */
     uint32_t max_step_rows;  /* tokens of one step */
     uint32_t step_target_us; /* a step with decodes in it aims to end by then */
     bool deterministic;      /* chunk sizes from constants, never a clock */
@@ -107,7 +109,12 @@ enum gen_finish {
     GEN_FINISH_STOP,      /* end of turn, or a stop string */
     GEN_FINISH_LENGTH,    /* max_tokens or the context */
     GEN_FINISH_CANCELLED, /* gen_cancel() */
-    GEN_FINISH_SHUTDOWN   /* the server ends: the answer is incomplete */
+    /* It waited as long as it may, and nothing was computed: for its turn, all
+     * answers that may run at a time being there; or for room in the KV
+     * memory, which running answers are promised. */
+    GEN_FINISH_BUSY,
+    GEN_FINISH_NO_ROOM,
+    GEN_FINISH_SHUTDOWN /* the server ends: the answer is incomplete */
 };
 
 /* Why engine_submit said no. */
@@ -216,7 +223,8 @@ struct engine_stats {
     uint64_t prefill_tokens; /* computed */
     uint64_t generation_tokens;
     uint64_t cached_tokens;
-    uint64_t dropped_sessions; /* at rest, dropped to make room */
+    uint64_t dropped_sessions;              /* at rest, dropped to make room */
+    uint64_t expired_busy, expired_no_room; /* ends of those names */
     uint64_t refused_queue, refused_kv, refused_context, refused_draining;
     uint64_t steps, step_prefill_tokens, step_decode_tokens;
     /* Bytes of the budget by state; they sum to budget_bytes. */

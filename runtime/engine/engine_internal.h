@@ -146,6 +146,8 @@ uint64_t engine_floor(const struct engine *e, const struct forget_span *pin,
 
 /* admit.c */
 void engine_admit(struct engine *e);
+/* Ends requests that have waited too long. */
+void engine_expire(struct engine *e);
 void engine_purge_cancelled(struct engine *e);
 void engine_end_all(struct engine *e, enum gen_finish finish);
 /* Ends a running or waiting request; it is delivered later. */

@@ -98,6 +98,7 @@ static void nothing_given_is_the_documented_default(void **state)
     assert_int_equal(c.max_context, 0);
     assert_int_equal(c.max_running, 64);
     assert_int_equal(c.max_queue, 256);
+    assert_int_equal(c.queue_timeout, 300000);
     assert_string_equal(c.policy, "");
     assert_string_equal(c.admission, "");
     assert_int_equal(c.session_tokens, 0);

@@ -133,6 +133,25 @@ static void what_can_never_be_is_400_and_what_may_later_is_not(void **state)
     assert_int_equal(e.status, 503);
 }
 
+static void who_waited_too_long_may_try_again(void **state)
+{
+    struct api_error e;
+    (void)state;
+    assert_false(api_error_finish(&e, GEN_FINISH_STOP, 1));
+    assert_false(api_error_finish(&e, GEN_FINISH_LENGTH, 1));
+    assert_true(api_error_finish(&e, GEN_FINISH_BUSY, 7000000));
+    assert_int_equal(e.status, 429);
+    assert_non_null(strstr(e.message.text, "7 s"));
+    assert_in_range(api_error_retry_after(&e), 1, 60);
+    assert_true(api_error_finish(&e, GEN_FINISH_NO_ROOM, 7000000));
+    assert_int_equal(e.status, 503);
+    assert_string_equal(e.code, "overloaded");
+    assert_non_null(strstr(e.message.text, "KV memory"));
+    assert_in_range(api_error_retry_after(&e), 1, 60);
+    assert_true(api_error_finish(&e, GEN_FINISH_SHUTDOWN, 1));
+    assert_string_equal(e.code, "draining");
+}
+
 /* LiteLLM and aider look for this sentence, llama.cpp's suite for the
  * numbers. */
 static void an_overflow_is_recognised_by_agents(void **state)
@@ -182,6 +201,7 @@ int main(void)
         cmocka_unit_test(types_follow_from_the_status),
         cmocka_unit_test(codes_of_modules_become_statuses),
         cmocka_unit_test(what_can_never_be_is_400_and_what_may_later_is_not),
+        cmocka_unit_test(who_waited_too_long_may_try_again),
         cmocka_unit_test(an_overflow_is_recognised_by_agents),
         cmocka_unit_test(a_hostile_value_is_shown_short_and_clean),
     };

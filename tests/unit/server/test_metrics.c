@@ -127,6 +127,56 @@ static void requests_are_counted_by_route_and_outcome(void **state)
     bench_stop(&b);
 }
 
+static void one_at_a_time(struct engine_options *o)
+{
+    o->max_running = 1;
+    o->queue_us = 100 * 1000;
+}
+
+/* A stream has begun by then, so its error is an event. */
+static void who_waited_too_long_is_rejected(void **state)
+{
+    struct bench b;
+    (void)state;
+    bench_start(&b, 2048, one_at_a_time, NULL);
+    atomic_store(&b.toy.toy.delay_us, 3000);
+    int first = bench_connect(&b);
+    bench_post(first, "/v1/completions",
+               "{\"model\":\"toy\",\"prompt\":\"abc\",\"max_tokens\":200,"
+               "\"ignore_eos\":true}");
+    while (atomic_load(&b.toy.toy.n_steps) == 0)
+        toy_sleep(1000);
+    struct buf answer = bench_ask(&b, "/v1/completions",
+                                  "{\"model\":\"toy\",\"prompt\":\"bcd\"}");
+    assert_non_null(strstr(answer.data, "HTTP/1.1 429"));
+    assert_non_null(strstr(answer.data, "Retry-After: "));
+    buf_fini(&answer);
+    answer = bench_ask(&b, "/v1/completions",
+                       "{\"model\":\"toy\",\"prompt\":\"cde\","
+                       "\"stream\":true}");
+    assert_non_null(strstr(answer.data, "data: {\"error\":{\"message\":\"The "
+                                        "request waited"));
+    assert_non_null(strstr(answer.data, "data: [DONE]"));
+    assert_null(strstr(answer.data, "choices"));
+    buf_fini(&answer);
+    answer = bench_rest(first);
+    assert_non_null(strstr(answer.data, "\"completion_tokens\":200"));
+    buf_fini(&answer);
+    answer = bench_get(&b, "GET /metrics HTTP/1.1");
+    const char *t = answer.data;
+    assert_true(value_of(t, "\nebb_requests_total{tenant=\"default\",route="
+                            "\"completions\",outcome=\"rejected\"} ") == 2);
+    assert_true(value_of(t, "\nebb_admission_rejections_total{tenant="
+                            "\"default\",reason=\"queue_timeout\"} ") == 2);
+    assert_true(value_of(t, "\nebb_admission_rejections_total{tenant="
+                            "\"default\",reason=\"kv_timeout\"} ") == 0);
+    assert_true(value_of(t, "\nebb_requests_waiting{tenant=\"default\"} ") ==
+                0);
+    assert_true(value_of(t, "\nebb_queue_seconds_count ") == 1);
+    buf_fini(&answer);
+    bench_stop(&b);
+}
+
 /* Names that follow `mark`, each with a newline behind it. */
 static struct buf names_after(const char *text, const char *mark)
 {
@@ -169,6 +219,7 @@ int main(void)
         cmocka_unit_test(the_format_follows_the_accept_header),
         cmocka_unit_test(the_page_lists_what_is_served),
         cmocka_unit_test(requests_are_counted_by_route_and_outcome),
+        cmocka_unit_test(who_waited_too_long_is_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
