@@ -12,10 +12,10 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/rng.h"
-#include "base/safetensors.h"
+#include "gates/train/checkpoint.h"
 #include "gates/train/trainer.h"
 
-enum { SETTINGS_BYTES = 2048, SECOND_US = 1000000, META = 5 };
+enum { SETTINGS_BYTES = 2048, SECOND_US = 1000000 };
 
 struct run {
     struct gate *g;
@@ -25,9 +25,9 @@ struct run {
     size_t n; /* parameters */
     float *grad, *m1, *m2;
     int32_t *tokens;
-    uint64_t step; /* done */
-    bool is_log_known;
-    int64_t log_bytes; /* of the log, when the checkpoint was written */
+    uint64_t step;     /* done */
+    int64_t log_bytes; /* of the log, when the checkpoint was written; -1: of
+                          another log, or there was none */
     char settings[SETTINGS_BYTES];
     FILE *log;
     /* Since the last progress line. */
@@ -94,103 +94,42 @@ static int64_t log_size(const struct run *r)
     return r->log != NULL && fstat(fileno(r->log), &st) == 0 ? st.st_size : 0;
 }
 
+/* The run as a checkpoint holds it. */
+static struct checkpoint checkpoint_of(const struct run *r)
+{
+    return (struct checkpoint){.settings = r->settings,
+                               .log = r->o->log,
+                               .log_bytes = log_size(r),
+                               .step = r->step,
+                               .n = r->n,
+                               .gates = r->g->p,
+                               .m1 = r->m1,
+                               .m2 = r->m2};
+}
+
 static enum err save(struct run *r, struct errmsg *m)
 {
     if (r->o->checkpoint == NULL)
         return OK;
-    char step[32], log_bytes[32];
-    snprintf(step, sizeof(step), "%" PRIu64, r->step);
-    snprintf(log_bytes, sizeof(log_bytes), "%" PRId64, log_size(r));
-    const struct safetensors_string meta[META] = {
-        {"kind", "ebb checkpoint"},
-        {"step", step},
-        {"settings", r->settings},
-        {"log", r->o->log == NULL ? "" : r->o->log},
-        {"log_bytes", log_bytes}};
-    const float *const part[] = {r->g->p, r->m1, r->m2};
-    static const char *const name[] = {"gates", "m1", "m2"};
-    struct safetensors_tensor t[3];
-    for (int i = 0; i < 3; i++)
-        t[i] = (struct safetensors_tensor){.name = name[i],
-                                           .type = DTYPE_F32,
-                                           .n_dims = 1,
-                                           .dims = {r->n, 1, 1, 1},
-                                           .data = (const uint8_t *)part[i],
-                                           .bytes = r->n * sizeof(float)};
+    struct checkpoint c = checkpoint_of(r);
     r->saved_us = clock_us();
-    return safetensors_write(r->o->checkpoint, meta, META, t, 3, m);
-}
-
-/* The first word in which two descriptions differ. */
-static enum err check_settings(const struct run *r, const char *found,
-                               struct errmsg *m)
-{
-    const char *now = r->settings;
-    if (found == NULL)
-        return err_set(m, ERR_INVAL, "%s is no checkpoint of training",
-                       r->o->checkpoint);
-    if (strcmp(found, now) == 0)
-        return OK;
-    size_t i = 0, word = 0;
-    for (; found[i] == now[i]; i++)
-        if (now[i] == ' ')
-            word = i + 1;
-    return err_set(m, ERR_CONFLICT,
-                   "the checkpoint %s was made with %.*s, now it is %.*s; "
-                   "remove it to start anew",
-                   r->o->checkpoint, (int)strcspn(found + word, " "),
-                   found + word, (int)strcspn(now + word, " "), now + word);
-}
-
-static enum err restore_part(float *to, size_t n, const struct safetensors *f,
-                             const char *name, struct errmsg *m)
-{
-    const struct safetensors_tensor *t = safetensors_find(f, name);
-    if (t == NULL || t->type != DTYPE_F32 || t->bytes != n * sizeof(float))
-        return err_set(m, ERR_INVAL, "the checkpoint has no whole '%s'", name);
-    memcpy(to, t->data, (size_t)t->bytes);
-    return OK;
-}
-
-/* How far the run was. */
-static enum err restore_place(struct run *r, const struct safetensors *f,
-                              struct errmsg *m)
-{
-    const char *step = safetensors_meta(f, "step");
-    const char *log = safetensors_meta(f, "log");
-    const char *log_bytes = safetensors_meta(f, "log_bytes");
-    if (step == NULL || log == NULL || log_bytes == NULL)
-        return err_set(m, ERR_INVAL, "%s is no checkpoint of training",
-                       r->o->checkpoint);
-    r->step = strtoull(step, NULL, 10);
-    if (r->step > r->o->steps)
-        return err_set(m, ERR_INVAL, "the checkpoint %s is of step %.24s",
-                       r->o->checkpoint, step);
-    /* Only the log that was written then has that length. */
-    r->is_log_known = r->o->log != NULL && strcmp(log, r->o->log) == 0;
-    r->log_bytes = strtoll(log_bytes, NULL, 10);
-    return OK;
+    return checkpoint_write(r->o->checkpoint, &c, m);
 }
 
 static enum err restore(struct run *r, struct errmsg *m)
 {
     if (r->o->checkpoint == NULL || access(r->o->checkpoint, F_OK) != 0)
         return OK;
-    struct safetensors *f = NULL;
-    enum err rc = safetensors_open(&f, r->o->checkpoint, m);
+    struct checkpoint c = checkpoint_of(r);
+    enum err rc = checkpoint_read(&c, r->o->checkpoint, m);
+    if (rc == OK && c.step > r->o->steps)
+        rc = err_set(m, ERR_INVAL, "the checkpoint %s is of step %" PRIu64,
+                     r->o->checkpoint, c.step);
     if (rc != OK)
         return rc;
-    rc = check_settings(r, safetensors_meta(f, "settings"), m);
-    if (rc == OK)
-        rc = restore_part(r->g->p, r->n, f, "gates", m);
-    if (rc == OK)
-        rc = restore_part(r->m1, r->n, f, "m1", m);
-    if (rc == OK)
-        rc = restore_part(r->m2, r->n, f, "m2", m);
-    if (rc == OK)
-        rc = restore_place(r, f, m);
-    safetensors_close(f);
-    return rc;
+    r->step = c.step;
+    r->log_bytes = c.log_bytes;
+    return OK;
 }
 
 /* A run that was killed may have logged more than it saved, and half a line:
@@ -198,7 +137,7 @@ static enum err restore(struct run *r, struct errmsg *m)
 static enum err cut_log(const struct run *r, struct errmsg *m)
 {
     struct stat st;
-    if (!r->is_log_known || stat(r->o->log, &st) != 0 ||
+    if (r->log_bytes < 0 || stat(r->o->log, &st) != 0 ||
         st.st_size <= r->log_bytes)
         return OK;
     if (truncate(r->o->log, r->log_bytes) != 0)
@@ -386,7 +325,8 @@ enum err train_run(struct gate *g, const struct frozen *f, struct mix *x,
                    const struct train_options *o, const struct mat *mat,
                    struct errmsg *m)
 {
-    struct run r = {.g = g, .mix = x, .o = o, .n = gate_n_params(g)};
+    struct run r = {
+        .g = g, .mix = x, .o = o, .n = gate_n_params(g), .log_bytes = -1};
     trainer_tie_gate(g);
     enum err rc = describe(&r, f, m);
     if (rc == OK)

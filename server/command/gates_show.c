@@ -75,7 +75,8 @@ static void print_file(const struct showing *s)
     static const char *const keys[] = {
         "format",           "gate",      "base_model",   "base_fingerprint",
         "base_file_sha256", "m",         "train_memory", "train_context",
-        "train_steps",      "train_mix", "train_texts",  "train_init_sha256"};
+        "train_steps",      "train_mix", "train_texts",  "train_init_sha256",
+        "train_init_run"};
     const struct gate_shape *g = &s->gate->shape;
     printf("%s: gates of type %s for %u layers x %u KV heads, inputs of %u, "
            "width %u, %zu parameters, %zu tensors of %s\n",

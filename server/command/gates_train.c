@@ -10,6 +10,7 @@
 #include "base/host.h"
 #include "base/json.h"
 #include "gates/gate_file.h"
+#include "gates/train/checkpoint.h"
 #include "gates/train/run.h"
 #include "server/command/gates_internal.h"
 
@@ -58,11 +59,10 @@ static const struct option train_options[] = {
      .type = OPT_INT,
      .field = FIELD(steps),
      .dflt = "2000",
-     .min = 1,
      .max = 100000000,
      .word = "N",
      .help = "Sequences to learn from; the learning rate falls over all of "
-             "them."},
+             "them. 0 writes the gates of --init as they are."},
     {.name = "tokens",
      .type = OPT_INT,
      .field = FIELD(tokens),
@@ -114,8 +114,8 @@ static const struct option train_options[] = {
      .type = OPT_STRING,
      .field = FIELD(init),
      .word = "FILE",
-     .help = "Gates to start from instead of random ones. The optimiser starts "
-             "afresh."},
+     .help = "Gates to start from instead of random ones, or the checkpoint "
+             "of a run that has not ended. The optimiser starts afresh."},
     {.name = "weight",
      .type = OPT_REAL,
      .field = FIELD(weight),
@@ -210,8 +210,9 @@ struct training {
     struct gate *gate;
     uint32_t share[MIX_KINDS];
     char checkpoint[PATH_MAX];
-    char texts[HASH_HEX]; /* of all of them, in order */
-    char init[HASH_HEX];  /* of the file of --init, or "" */
+    char texts[HASH_HEX];          /* of all of them, in order */
+    char init[HASH_HEX];           /* of the file of --init, or "" */
+    char init_run[IDENTITY_BYTES]; /* the run whose checkpoint that is, or "" */
     char identity[IDENTITY_BYTES];
     struct buf text_list; /* for the metadata: "name sha256" each */
 };
@@ -266,10 +267,12 @@ static enum err read_mix(uint32_t share[MIX_KINDS], const char *text,
 
 static enum err check_needed(const struct train_flags *o, struct errmsg *m)
 {
-    const char *missing = o->model == NULL ? "--model FILE"
-                          : o->text.n == 0 ? "--text FILE..."
-                          : o->out == NULL ? "--out FILE"
-                                           : NULL;
+    bool is_copy = o->steps == 0;
+    const char *missing = o->model == NULL             ? "--model FILE"
+                          : o->text.n == 0 && !is_copy ? "--text FILE..."
+                          : o->out == NULL             ? "--out FILE"
+                          : is_copy && o->init == NULL ? "--init FILE"
+                                                       : NULL;
     if (missing != NULL)
         return err_set(m, ERR_INVAL, "%s is needed", missing);
     if (o->f16 && o->f32)
@@ -416,8 +419,12 @@ static enum err load_init(struct training *t, struct errmsg *m)
     if (rc != OK)
         return rc;
     rc = gate_check_base(f, t->model.fingerprint, &why);
-    if (rc == OK)
+    if (rc == OK && checkpoint_is(f)) {
+        checkpoint_describe(t->init_run, sizeof(t->init_run), f);
+        rc = checkpoint_gates(&t->gate, f, &shape, &why);
+    } else if (rc == OK) {
         rc = gate_read(&t->gate, f, &shape, &why);
+    }
     if (rc == OK && t->gate->shape.kind != GATE_RG10)
         rc = err_set(&why, ERR_UNSUPPORTED,
                      "its gates are of type %s; rg10 can be trained",
@@ -458,32 +465,46 @@ static void put_shares(char *out, size_t size, const struct training *t)
 
 enum { SHARES_BYTES = 128 };
 
+enum { META_MAX = 16 };
+
+struct meta {
+    struct safetensors_string item[META_MAX];
+    size_t n;
+};
+
+/* value is borrowed; an empty one is left out. */
+static void add_meta(struct meta *to, const char *key, const char *value)
+{
+    if (value != NULL && value[0] != '\0')
+        to->item[to->n++] = (struct safetensors_string){key, value};
+}
+
 static enum err write_gates(const struct training *t, struct errmsg *m)
 {
     char width[16], memory[32], context[24], steps[24], shares[SHARES_BYTES];
     const struct model_info *i = &t->model.info;
+    struct meta meta = {.n = 0};
     put_shares(shares, sizeof(shares), t);
     snprintf(width, sizeof(width), "%u", t->gate->shape.width);
     snprintf(memory, sizeof(memory), "%g", t->o.memory);
     snprintf(context, sizeof(context), "%" PRId64, t->o.tokens);
     snprintf(steps, sizeof(steps), "%" PRId64, t->o.steps);
-    const struct safetensors_string meta[] = {
-        {"format", "pt"},
-        {"gate", gate_kind_name(t->gate->shape.kind)},
-        {"base_model", i->name[0] != '\0' ? i->name : i->arch},
-        {"base_fingerprint", t->model.fingerprint},
-        {"base_file_sha256", t->model.sha256},
-        {"m", width},
-        {"train_memory", memory},
-        {"train_context", context},
-        {"train_steps", steps},
-        {"train_mix", shares},
-        {"train_texts", t->text_list.data},
-        {"train_init_sha256", t->init},
-    };
-    size_t n = sizeof(meta) / sizeof(meta[0]);
-    return gate_save(t->gate, t->o.out, !t->o.f32, meta,
-                     t->init[0] != '\0' ? n : n - 1, m);
+    add_meta(&meta, "format", "pt");
+    add_meta(&meta, "gate", gate_kind_name(t->gate->shape.kind));
+    add_meta(&meta, "base_model", i->name[0] != '\0' ? i->name : i->arch);
+    add_meta(&meta, "base_fingerprint", t->model.fingerprint);
+    add_meta(&meta, "base_file_sha256", t->model.sha256);
+    add_meta(&meta, "m", width);
+    add_meta(&meta, "train_steps", steps);
+    if (t->o.steps > 0) {
+        add_meta(&meta, "train_memory", memory);
+        add_meta(&meta, "train_context", context);
+        add_meta(&meta, "train_mix", shares);
+        add_meta(&meta, "train_texts", t->text_list.data);
+    }
+    add_meta(&meta, "train_init_sha256", t->init);
+    add_meta(&meta, "train_init_run", t->init_run);
+    return gate_save(t->gate, t->o.out, !t->o.f32, meta.item, meta.n, m);
 }
 
 static enum err run(struct training *t, const atomic_bool *stop,
@@ -518,6 +539,15 @@ static enum err run(struct training *t, const atomic_bool *stop,
     return train_run(t->gate, t->model.frozen, t->mix, &o, t->model.mat, m);
 }
 
+static enum err learn(struct training *t, const atomic_bool *stop,
+                      struct errmsg *m)
+{
+    enum err rc = read_texts(t, m);
+    if (rc == OK)
+        rc = gates_model_load(&t->model, m);
+    return rc == OK ? run(t, stop, m) : rc;
+}
+
 static enum err train(struct training *t, const atomic_bool *stop,
                       struct errmsg *m)
 {
@@ -526,13 +556,9 @@ static enum err train(struct training *t, const atomic_bool *stop,
     if (rc == OK)
         rc = make_gate(t, m);
     if (rc == OK)
-        rc = read_texts(t, m);
-    if (rc == OK)
         rc = hash_file(t->model.sha256, t->o.model, m);
-    if (rc == OK)
-        rc = gates_model_load(&t->model, m);
-    if (rc == OK)
-        rc = run(t, stop, m);
+    if (rc == OK && t->o.steps > 0)
+        rc = learn(t, stop, m);
     if (rc == ERR_CANCELLED) {
         struct errmsg why = *m;
         err_set(m, rc,

@@ -125,6 +125,8 @@ static void wrong_words_end_with_status_2(void **state)
     check(&r, "train", 2, "", "--model FILE is needed");
     check(&r, "train --model m --out o", 2, "", "--text FILE... is needed");
     check(&r, "train --model m --text t", 2, "", "--out FILE is needed");
+    check(&r, "train --model m --out o --steps 0", 2, "",
+          "--init FILE is needed");
     check(&r, "train --model m --text t --out o --f16 --f32", 2, "",
           "exclude each other");
     check(&r, "train --model m --text t --out o --lr 0", 2, "", "--lr");
@@ -206,6 +208,22 @@ static bool default_model(char path[4096])
     return false;
 }
 
+/* Its checkpoint gives gates at once, and stays what it was. */
+static void gates_of_a_stopped_run(struct run *r, const char *model)
+{
+    char line[8192];
+    snprintf(line, sizeof(line),
+             "train --model %s --steps 0 --init @/g.safetensors.checkpoint "
+             "--out @/g.safetensors",
+             model);
+    check(r, line, 0, "wrote", "");
+    check(r, "show @/g.safetensors", 0, "train_init_run: model=", "");
+    assert_non_null(strstr(r->out.data, "tokens=64 memory=8 "));
+    assert_non_null(strstr(r->out.data, " step=1\n"));
+    assert_non_null(strstr(r->out.data, "width 8,"));
+    assert_null(strstr(r->out.data, "train_memory"));
+}
+
 /* One pass over the real thing: training stops, goes on, and its gates are
  * shown, with two steps of 64 tokens. */
 static void gates_of_the_default_model_are_trained_and_shown(void **state)
@@ -227,6 +245,7 @@ static void gates_of_the_default_model_are_trained_and_shown(void **state)
     assert_int_equal(r.status, 1);
     assert_non_null(strstr(r.err.data, "stopped after step 1 of 2"));
     assert_non_null(strstr(r.err.data, "g.safetensors.checkpoint"));
+    gates_of_a_stopped_run(&r, model);
     check(&r, line, 0, "wrote", "step 1 of 2");
     check(&r, "show @/g.safetensors", 0,
           "gates of type rg10 for 30 layers x 3 KV heads, inputs of 576, width "
