@@ -121,7 +121,8 @@ bool cors_allows(const char *origin, const char *const *list, size_t n)
 
 bool cors_is_header_list(const char *list)
 {
-    if (!list || strlen(list) > HEADER_LIST_MAX)
+    /* The library takes no header without a value. */
+    if (!list || !list[0] || strlen(list) > HEADER_LIST_MAX)
         return false;
     for (; *list; list++) {
         char c = *list;
