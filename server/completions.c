@@ -21,11 +21,24 @@ static enum err from_module(const struct ctx *c, enum err rc,
     return rc;
 }
 
+/* No prompt, or one without any token: a text begins. */
+static enum err start(const struct ctx *c)
+{
+    int32_t token = prompt_start_token(c->prompt);
+    if (token < 0)
+        return api_error_set(c->e, 400, "invalid_value", "prompt",
+                             "The prompt has no tokens, and this model has "
+                             "none to start from.");
+    return from_module(c, tokens_push(c->out, token), NULL);
+}
+
 static enum err read_text(const struct ctx *c, const cJSON *v)
 {
     struct errmsg m = {0};
     enum err rc = prompt_from_text(c->prompt, v->valuestring,
                                    strlen(v->valuestring), c->out, &m);
+    if (rc == OK && c->out->n == 0)
+        return start(c);
     return from_module(c, rc, &m);
 }
 
@@ -110,16 +123,5 @@ enum err completions_prompt(struct tokens *out, const cJSON *body,
         return read_list(&c, v);
     if (v && !cJSON_IsString(v))
         return params_wrong_type(e, "prompt", "a string or an array", v);
-    if (v && v->valuestring[0]) {
-        enum err rc = read_text(&c, v);
-        if (rc != OK || out->n > 0)
-            return rc;
-    }
-    /* No prompt, or one without any token: a text begins. */
-    int32_t start = prompt_start_token(p);
-    if (start < 0)
-        return api_error_set(e, 400, "invalid_value", "prompt",
-                             "The prompt has no tokens, and this model has "
-                             "none to start from.");
-    return from_module(&c, tokens_push(out, start), NULL);
+    return v ? read_text(&c, v) : start(&c);
 }

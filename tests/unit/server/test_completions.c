@@ -43,6 +43,9 @@ static void prompts_come_in_four_shapes(void **state)
     expect(p, "null", "26");
     expect(p, "\"\"", "26");
     expect(p, "\"123\"", "26");
+    /* In a list it is the same prompt. */
+    expect(p, "[\"\"]", "26");
+    expect(p, "[\"123\"]", "26");
     prompt_free(p);
     toy_fini(&toy);
 }
