@@ -161,6 +161,10 @@ static enum err read_call(const struct at *at, const cJSON *call, int i)
     snprintf(rest, sizeof(rest), ".tool_calls[%d]", i);
     if (!cJSON_IsObject(call))
         return wrong_type(at, rest, "an object", call);
+    const cJSON *id = json_get_set(call, "id");
+    snprintf(rest, sizeof(rest), ".tool_calls[%d].id", i);
+    if (id && !cJSON_IsString(id))
+        return wrong_type(at, rest, "a string", id);
     const cJSON *function = json_get(call, "function");
     snprintf(rest, sizeof(rest), ".tool_calls[%d].function", i);
     if (!cJSON_IsObject(function))
@@ -197,6 +201,17 @@ static enum err read_calls(const struct at *at)
     return OK;
 }
 
+/* Which call a result answers. */
+static enum err need_call_id(const struct at *at)
+{
+    char param[API_PARAM_MAX];
+    if (json_get_set(at->message, "tool_call_id"))
+        return OK;
+    name_of(param, at, ".tool_call_id");
+    return api_error_set(at->e, 400, "missing_required_parameter", param,
+                         "Missing required parameter: '%s'.", param);
+}
+
 static enum err read_string_if_set(const struct at *at, const char *key)
 {
     char rest[REST_MAX];
@@ -216,6 +231,8 @@ static enum err read_message(struct at *at)
         rc = read_string_if_set(at, "name");
     if (rc == OK)
         rc = read_string_if_set(at, "tool_call_id");
+    if (rc == OK && at->role == ROLE_TOOL)
+        rc = need_call_id(at);
     if (rc == OK && at->role == ROLE_ASSISTANT)
         rc = read_calls(at);
     return rc;

@@ -131,6 +131,18 @@ static void parts_are_checked_one_by_one(void **state)
            "invalid_value", "messages[0].content[0].type");
 }
 
+static void a_result_names_its_call(void **state)
+{
+    (void)state;
+    expect("[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"tool\","
+           "\"content\":\"4\"}]",
+           "missing_required_parameter", "messages[1].tool_call_id");
+    expect("[{\"role\":\"tool\",\"content\":\"4\",\"tool_call_id\":null}]",
+           "missing_required_parameter", "messages[0].tool_call_id");
+    expect("[{\"role\":\"tool\",\"content\":\"4\",\"tool_call_id\":7}]",
+           "invalid_type", "messages[0].tool_call_id");
+}
+
 static void tool_calls_must_have_a_shape(void **state)
 {
     (void)state;
@@ -140,6 +152,9 @@ static void tool_calls_must_have_a_shape(void **state)
            "messages[0].tool_calls[0]");
     expect("[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\"}]}]",
            "invalid_type", "messages[0].tool_calls[0].function");
+    expect("[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":5,\"function\":{"
+           "\"name\":\"f\"}}]}]",
+           "invalid_type", "messages[0].tool_calls[0].id");
     expect("[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{}}]}]",
            "invalid_type", "messages[0].tool_calls[0].function.name");
     expect("[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":"
@@ -172,6 +187,7 @@ int main(void)
         cmocka_unit_test(roles_are_a_closed_list),
         cmocka_unit_test(a_message_without_text_is_refused),
         cmocka_unit_test(parts_are_checked_one_by_one),
+        cmocka_unit_test(a_result_names_its_call),
         cmocka_unit_test(tool_calls_must_have_a_shape),
         cmocka_unit_test(empty_lists_of_calls_are_as_none),
     };
