@@ -40,12 +40,25 @@ static enum err put_entry(struct buf *out, const struct server_options *o,
     return rc;
 }
 
+/* Whether the name of alias i is that of an entry before it. */
+static bool is_listed(const struct server_options *o, size_t i)
+{
+    if (strcmp(o->aliases[i], o->model_id) == 0)
+        return true;
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(o->aliases[i], o->aliases[k]) == 0)
+            return true;
+    return false;
+}
+
 enum err models_list(struct buf *out, const struct server_options *o)
 {
     enum err rc = buf_puts(out, "{\"object\":\"list\",\"data\":[");
     if (rc == OK)
         rc = put_entry(out, o, o->model_id);
     for (size_t i = 0; i < o->n_aliases && rc == OK; i++) {
+        if (is_listed(o, i))
+            continue;
         rc = buf_putc(out, ',');
         if (rc == OK)
             rc = put_entry(out, o, o->aliases[i]);

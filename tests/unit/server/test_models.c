@@ -66,6 +66,26 @@ static void the_list_begins_with_the_own_id(void **state)
     buf_fini(&out);
 }
 
+static void a_name_is_listed_once(void **state)
+{
+    static const char *const twice[] = {"default", "a", "Smol.Q4_1", "a"};
+    struct server_options o = options(true);
+    struct buf out = {0};
+    cJSON *tree = NULL;
+    (void)state;
+    o.aliases = twice;
+    o.n_aliases = 4;
+    assert_int_equal(models_list(&out, &o), OK);
+    assert_int_equal(json_parse(&tree, out.data, out.len, NULL), OK);
+    const cJSON *data = json_get(tree, "data");
+    assert_int_equal(cJSON_GetArraySize(data), 3);
+    check_entry(cJSON_GetArrayItem(data, 0), "Smol.Q4_1");
+    check_entry(cJSON_GetArrayItem(data, 1), "default");
+    check_entry(cJSON_GetArrayItem(data, 2), "a");
+    cJSON_Delete(tree);
+    buf_fini(&out);
+}
+
 static void one_model_is_found_or_told_missing(void **state)
 {
     struct server_options o = options(false);
@@ -92,6 +112,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_strict_unless_told_otherwise),
         cmocka_unit_test(the_list_begins_with_the_own_id),
+        cmocka_unit_test(a_name_is_listed_once),
         cmocka_unit_test(one_model_is_found_or_told_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
