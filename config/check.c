@@ -83,6 +83,9 @@ enum err config_check(const struct config *c, uint64_t memory_total,
                        c->kv_memory, memory_total);
     if (c->host[0] == '\0')
         return err_set(m, ERR_INVAL, "--host: the address is empty");
+    if (c->max_context == 1)
+        return err_set(m, ERR_INVAL,
+                       "--max-context: 1 token holds no prompt with an answer");
     if (c->gates[0] == '\0')
         return err_set(m, ERR_INVAL,
                        "--gates: the name is empty; auto and none are words "

@@ -369,6 +369,7 @@ static void rules_between_options_hold(void **state)
     refused("--gates=", "", "--gates", "empty");
     write_conf("{\"gates\": \"\"}");
     refused(conf_flags(""), "", "--gates", "empty");
+    refused("--max-context 1", "", "--max-context", "no prompt");
     refused("", "EBB_ALIAS=a,b\x01", "--alias", "control");
     struct config c;
     loads(&c, "--cors-origin https://a.b:8 --cors-origin *", "");
