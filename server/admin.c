@@ -10,17 +10,20 @@ bool admin_is_route(enum route_id id)
     return id == ROUTE_ADMIN_CONFIG || id == ROUTE_ADMIN_FLUSH;
 }
 
-void admin_check(struct exchange *ex, const char *host)
+void admin_check(struct exchange *ex, const char *host, const char *origin)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     const struct server_options *o = &ex->server->o;
-    if (info && server_is_loopback(info->client_addr) &&
+    bool local_page =
+        !origin || cors_is_local(origin) || cors_is_same(origin, host);
+    if (info && server_is_loopback(info->client_addr) && local_page &&
         (!host || cors_host_allowed(host, o->host, NULL, 0)))
         return;
     api_error_set(&ex->early, 403, "admin_not_allowed", NULL,
                   "This route answers only to the machine that the server "
-                  "runs on, under the name localhost or 127.0.0.1.");
+                  "runs on, under the name localhost or 127.0.0.1, and to no "
+                  "web page from elsewhere.");
 }
 
 static enum MHD_Result answer_config(struct exchange *ex)

@@ -16,9 +16,10 @@
 
 bool admin_is_route(enum route_id id);
 
-/* Sets ex->early to a 403 where the request does not come from this machine.
- * host: the Host header, or NULL. */
-void admin_check(struct exchange *ex, const char *host);
+/* Sets ex->early to a 403 where the request does not come from this machine,
+ * or from a web page of another one, whatever --cors-origin allows. host,
+ * origin: these headers, or NULL. */
+void admin_check(struct exchange *ex, const char *host, const char *origin);
 
 /* As the act() of http.c: *waits, until the exchange is woken. */
 enum MHD_Result admin_step(struct exchange *ex, bool *waits);

@@ -232,7 +232,7 @@ static void check_head(struct exchange *ex, const char *method, const char *url)
         check_session_header(ex);
     if (ex->early.status == 0 && admin_is_route(ex->route.id) &&
         !ex->is_options)
-        admin_check(ex, header(ex, "Host"));
+        admin_check(ex, header(ex, "Host"), header(ex, "Origin"));
     if (ex->early.status == 0 && !tells_state(ex->route.id))
         check_crowd(ex);
     uint64_t length = announced(ex);
@@ -334,14 +334,14 @@ static enum MHD_Result answer_metrics(struct exchange *ex)
 static enum MHD_Result answer_models(struct exchange *ex)
 {
     struct buf body = {0};
-    struct api_error e = {0};
-    enum err rc = ex->route.id == ROUTE_MODELS
-                      ? models_list(&body, &ex->server->o)
-                      : models_one(&body, &ex->server->o, ex->route.rest, &e);
+    enum err rc =
+        ex->route.id == ROUTE_MODELS
+            ? models_list(&body, &ex->server->o)
+            : models_one(&body, &ex->server->o, ex->route.rest, &ex->early);
     if (rc == OK)
         return reply_json(ex, MHD_HTTP_OK, &body);
     buf_fini(&body);
-    return e.status ? reply_error(ex, &e) : MHD_NO;
+    return ex->early.status ? reply_error(ex, &ex->early) : MHD_NO;
 }
 
 /* Whatever can be done now. *waits: nothing, until somebody wakes us. */

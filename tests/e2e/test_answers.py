@@ -190,6 +190,18 @@ def test_log_lines_tell_each_request(launch):
     assert bad["outcome"] == "bad_request" and "temperature" in bad["error"]
 
 
+def test_the_log_says_what_was_wrong_on_every_route(launch):
+    server = launch("--log-format", "json")
+    for path in ("/v1/models/gone", "/nope"):
+        assert server.get(path, "X-Request-ID: lost").status == 404
+    end = time.monotonic() + 5
+    while server.log().count("lost") < 2 and time.monotonic() < end:
+        time.sleep(0.02)
+    errors = [json.loads(line)["error"] for line in server.log().splitlines()
+              if "lost" in line]
+    assert "`gone` does not exist" in errors[0] and "/nope" in errors[1]
+
+
 def test_text_log_lines_are_one_line_each(launch):
     server = launch()
     server.post(CHAT, chat(), "X-Request-ID: plain-1")

@@ -554,6 +554,13 @@ static void pages_are_told_what_they_may_read(void **state)
                                         "authorization, x-new\r\n"));
     assert_non_null(strstr(answer.data, "\r\nVary: Origin\r\n"));
     buf_fini(&answer);
+    /* A browser that needs no header at all may say so. */
+    answer = bench_get(
+        &b, "OPTIONS /v1/anything HTTP/1.1\r\nOrigin: http://localhost:3000\r\n"
+            "Access-Control-Request-Headers: ");
+    assert_int_equal(bench_status(&answer), 204);
+    assert_null(strstr(answer.data, "Access-Control-Allow-Headers"));
+    buf_fini(&answer);
     answer = bench_get(&b, "GET /nope HTTP/1.1\r\nOrigin: https://evil.test");
     assert_null(strstr(answer.data, "Access-Control-Allow-Origin"));
     buf_fini(&answer);
@@ -738,6 +745,12 @@ static void a_page_with_a_name_of_its_own_is_no_operator(void **state)
         "Connection: close\r\n\r\n";
     bench_send(fd, foreign, sizeof(foreign) - 1);
     bench_refused(bench_rest(fd), 403, "admin_not_allowed");
+    /* Whatever origins may use the model: here every one. */
+    bench_refused(bench_get(&b, "GET /admin/config HTTP/1.1\r\n"
+                                "Origin: https://evil.example"),
+                  403, "admin_not_allowed");
+    bench_get_is(&b, "GET /admin/config HTTP/1.1\r\nOrigin: http://localhost:9",
+                 "{}");
     struct buf answer = bench_get(&b, "GET /admin/config HTTP/1.1");
     assert_int_equal(bench_status(&answer), 200);
     buf_fini(&answer);
