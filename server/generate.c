@@ -151,6 +151,17 @@ static enum err read_params(struct job *job, struct gen_request *r,
                        &job->error);
 }
 
+static void log_unknown(struct exchange *ex, const struct job *job,
+                        const cJSON *body)
+{
+    enum params_route route = job->answer.is_chat ? PARAMS_CHAT : PARAMS_TEXT;
+    const cJSON *at = body->child;
+    while ((at = params_find_unknown(at, route)) != NULL) {
+        (void)unknown_log(&ex->server->unknown, at->string);
+        at = at->next;
+    }
+}
+
 /* The tokens of the prompt, whatever the route. */
 static enum err read_prompt(struct exchange *ex, struct job *job, cJSON *body,
                             struct tokens *tokens)
@@ -193,6 +204,8 @@ static enum err read_body(struct exchange *ex, struct job *job, cJSON *body,
     enum err rc = read_model(job, o, body);
     if (rc == OK)
         rc = read_params(job, r, body, o);
+    if (rc == OK)
+        log_unknown(ex, job, body);
     if (rc == OK)
         rc = read_prompt(ex, job, body, &tokens);
     if (rc == OK)

@@ -308,7 +308,11 @@ static enum err start_engine(struct parts *p, struct errmsg *m)
         .forget = forget_options(p),
         .merge = merge_options(c),
     };
-    return engine_new(&p->engine, &o, m);
+    struct errmsg why = {""};
+    enum err rc = engine_new(&p->engine, &o, &why);
+    if (rc == ERR_BUDGET)
+        return err_set(m, ERR_INVAL, "--kv-memory: %s", why.text);
+    return rc == OK ? OK : err_set(m, rc, "%s", why.text);
 }
 
 static enum err start_server(struct parts *p, struct errmsg *m)

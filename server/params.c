@@ -341,6 +341,22 @@ static const struct field fields[] = {
     {"prompt_logprobs", BOTH, KIND_UNSUPPORTED, 0, 0, NOWHERE, NULL},
 };
 
+static bool is_known(const char *name, enum params_route route)
+{
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (strcmp(fields[i].name, name) == 0)
+            return (fields[i].routes & (unsigned)route) != 0;
+    return strcmp(name, "model") == 0 ||
+           strcmp(name, route == PARAMS_CHAT ? "messages" : "prompt") == 0;
+}
+
+const cJSON *params_find_unknown(const cJSON *at, enum params_route route)
+{
+    while (at && is_known(at->string, route))
+        at = at->next;
+    return at;
+}
+
 static enum err read_field(struct params_ctx *c, const struct field *f,
                            const cJSON *v)
 {

@@ -51,6 +51,10 @@ MUST_CHECK enum err params_read(struct params *out, struct gen_request *r,
                                 const struct params_server *server,
                                 struct api_error *e);
 
+/* The first of the fields of a body, from the child `at` on, that means nothing
+ * on this route; NULL: none does. */
+const cJSON *params_find_unknown(const cJSON *at, enum params_route route);
+
 /* "a string", "an array": what a value is, for sentences. */
 const char *params_type_name(const cJSON *v);
 

@@ -147,6 +147,7 @@ enum err server_new(struct server **out, const struct server_options *o,
     s->listen_fd = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_rwlock_init(&s->engine_lock, NULL);
+    unknown_init(&s->unknown);
     enum err rc = set_limits(s, m);
     if (rc == OK)
         rc = open_socket(s, m);
@@ -234,6 +235,7 @@ void server_free(struct server *s)
     if (s->listen_fd >= 0)
         close(s->listen_fd);
     pthread_rwlock_destroy(&s->engine_lock);
+    unknown_fini(&s->unknown);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

@@ -14,6 +14,7 @@
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "server/unknown.h"
 
 struct prepare;
 struct watch;
@@ -42,6 +43,7 @@ struct server {
     struct prepare *prepare;
     struct watch *watch;
     struct metrics metrics;
+    struct unknown unknown;
     atomic_bool draining, stopping;
     atomic_uint_least64_t body_bytes;
     atomic_uint n_jobs; /* open requests that make an answer */

@@ -226,8 +226,8 @@ static enum err new_pool(struct engine *e, struct errmsg *m)
     uint64_t bytes =
         table_units_for(e->n_lists, (uint32_t)least) * pool_unit_bytes(&layout);
     if (e->o.kv_bytes < bytes)
-        return err_set(m, ERR_INVAL,
-                       "--kv-memory: %llu bytes are too few: a session of "
+        return err_set(m, ERR_BUDGET,
+                       "%llu bytes of KV memory are too few: a session of "
                        "%llu tokens in %u layers with %u KV heads needs %llu",
                        (unsigned long long)e->o.kv_bytes,
                        (unsigned long long)least, e->lm.n_layers,

@@ -142,8 +142,8 @@ struct gen_status {
     uint64_t admitted_us, first_token_us, done_us;
 };
 
-/* Starts the engine thread. On OK the caller owns *out. ERR_INVAL with the
- * numbers when the budget is too small for one short request. */
+/* Starts the engine thread. On OK the caller owns *out. ERR_BUDGET with the
+ * numbers when kv_bytes is too small for one short request. */
 MUST_CHECK enum err engine_new(struct engine **out,
                                const struct engine_options *o,
                                struct errmsg *m);

@@ -64,6 +64,29 @@ static void end(struct result *r)
     cJSON_Delete(r->body);
 }
 
+static void unknown_fields_are_found(void **state)
+{
+    static const char json[] =
+        "{\"model\":1,\"mirostat\":2,\"messages\":3,\"echo\":false,"
+        "\"top_p\":1,\"Top_p\":1,\"prompt\":null}";
+    const char *const chat[] = {"mirostat", "echo", "Top_p", "prompt", NULL};
+    const char *const text[] = {"mirostat", "messages", "Top_p", NULL};
+    cJSON *body = NULL;
+    (void)state;
+    assert_int_equal(json_parse(&body, json, strlen(json), NULL), OK);
+    for (int k = 0; k < 2; k++) {
+        const char *const *want = k == 0 ? chat : text;
+        enum params_route route = k == 0 ? PARAMS_CHAT : PARAMS_TEXT;
+        const cJSON *at = params_find_unknown(body->child, route);
+        for (; at; at = params_find_unknown(at->next, route)) {
+            assert_non_null(*want);
+            assert_string_equal(at->string, *want++);
+        }
+        assert_null(*want);
+    }
+    cJSON_Delete(body);
+}
+
 /* code and param of the refusal; "" for none. */
 static void expect(enum params_route route, const char *json, const char *code,
                    const char *param)
@@ -570,6 +593,7 @@ static void a_continued_message_opens_no_turn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unknown_fields_are_found),
         cmocka_unit_test(an_empty_request_has_the_documented_defaults),
         cmocka_unit_test(values_arrive_where_the_engine_reads_them),
         cmocka_unit_test(null_is_absent_for_every_field),

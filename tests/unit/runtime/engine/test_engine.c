@@ -486,7 +486,7 @@ static void a_budget_too_small_for_one_request_is_refused(void **state)
     struct engine *e = NULL;
     struct errmsg m;
     o.kv_bytes--;
-    assert_int_equal(engine_new_lm(&e, &o, &lm, &m), ERR_INVAL);
+    assert_int_equal(engine_new_lm(&e, &o, &lm, &m), ERR_BUDGET);
     assert_non_null(strstr(m.text, "64 tokens"));
     o.kv_bytes++;
     o.max_step_rows = 7;
