@@ -168,6 +168,9 @@ bool engine_forget_some(struct engine *e, uint64_t need);
 void engine_gain_ahead(struct engine *e, uint64_t need);
 /* Puts what a pass did into the statistics; returns the entries that left. */
 uint64_t engine_count(struct engine *e, const struct evict_result *r);
+/* Copies, for this session alone, what others share with it. False: no unit is
+ * free for the rest, and none can be had. */
+bool engine_own_units(struct engine *e, struct session *s);
 /* Cuts the n sessions of e->limit. */
 void engine_cut(struct engine *e, uint32_t n);
 /* Entries that g's session may hold by its own cap; UINT64_MAX: any. */

@@ -18,26 +18,13 @@ static bool has_reached_the_end(const struct engine *e, const struct gen *g)
     return g->take > 0 && g->session->rope + g->take > e->o.max_context;
 }
 
-/* One unit at a time: each becomes one that may lose entries, so this ends
- * well however little is free. */
-static void own_all_units(struct engine *e, struct session *s)
-{
-    uint32_t i_list, i_unit;
-    while (session_find_shared(s, &i_list, &i_unit)) {
-        if (pool_reserve(e->pool, 1) == OK)
-            session_own_unit(&e->sessions, s, i_list, i_unit);
-        else if (!engine_gain(e, 1, NULL))
-            assert(false && "a guarantee has a unit to spare");
-    }
-    session_settle(&e->sessions, s);
-}
-
 static void move_together(struct engine *e, struct gen *g)
 {
     struct session *s = g->session;
     struct evict_result r;
     int64_t start = clock_us();
-    own_all_units(e, s);
+    if (!engine_own_units(e, s))
+        assert(false && "a guarantee has a unit to spare");
     /* A list that is as long as the context leaves no position to go on. */
     enum engine_cause cause =
         g->now.state == GEN_PREFILL ? ENGINE_ADMISSION : ENGINE_CAP;

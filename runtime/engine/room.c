@@ -195,6 +195,22 @@ bool engine_gain(struct engine *e, uint64_t need, const struct session *spare)
            forget_shared(e, need) || withdraw(e);
 }
 
+/* One unit at a time: each becomes one that may lose entries, so this ends
+ * well however little is free. */
+bool engine_own_units(struct engine *e, struct session *s)
+{
+    uint32_t i_list, i_unit;
+    bool is_done = true;
+    while (is_done && session_find_shared(s, &i_list, &i_unit)) {
+        if (pool_reserve(e->pool, 1) == OK)
+            session_own_unit(&e->sessions, s, i_list, i_unit);
+        else
+            is_done = engine_gain(e, 1, NULL);
+    }
+    session_settle(&e->sessions, s);
+    return is_done;
+}
+
 void engine_cut(struct engine *e, uint32_t n)
 {
     struct evict_result r;

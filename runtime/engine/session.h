@@ -193,7 +193,7 @@ struct session_match {
  * of tokens beyond its bucket, and a text that is rolled back must not live on
  * in a value.
  *
- * A request with a cap shares no more than the cap with a session that stays:
+ * A request with a cap shares no more than the cap with sessions that stay:
  * what is shared is not taken out of one of its users. */
 struct session_wish {
     const int32_t *token;

@@ -106,6 +106,23 @@ static bool has_pinned(const struct session *s, uint32_t end,
     return true;
 }
 
+/* Entries of the first n tokens that cannot be taken out of a session that
+ * shares them: all of them where s stays, else those that others share. */
+static uint64_t n_fixed(const struct session *s, uint32_t n)
+{
+    const struct table *t = s->table;
+    uint64_t sum = 0;
+    if (s->is_running || n < s->n_stored)
+        return table_n_entries_below(t, n);
+    for (uint32_t i = 0; i < t->n_layers * t->n_kv_heads; i++) {
+        const struct kv_list *l = &t->list[i];
+        for (uint32_t u = 0; u < l->n_units; u++)
+            if (pool_refs(t->pool, l->unit[u]) > 1)
+                sum += smaller(l->len - u * KV_UNIT, KV_UNIT);
+    }
+    return sum;
+}
+
 /* Whether the first n tokens of s can take the place of computing them. */
 static bool serves(const struct session *s, uint32_t n,
                    const struct session_wish *wish)
@@ -114,8 +131,7 @@ static bool serves(const struct session *s, uint32_t n,
     uint64_t most =
         (uint64_t)wish->rules->session_tokens * t->n_layers * t->n_kv_heads;
     bool is_capped = wish->rules->policy != FORGET_EXACT && most > 0;
-    bool is_taken_over = !s->is_running && n == s->n_stored;
-    if (is_capped && !is_taken_over && table_n_entries_below(t, n) > most)
+    if (is_capped && n_fixed(s, n) > most)
         return false;
     if (s->n_lost == 0)
         return true;

@@ -95,6 +95,23 @@ void engine_update_kv(const struct engine *e, struct gen *g)
     g->now.kv_bytes = table_n_units(s->table) * pool_stats(e->pool).unit_bytes;
 }
 
+/* Those of the n sessions of e->limit that are above it still hold what others
+ * have come to share with them. They get it for themselves, and are cut then;
+ * once, since what has lost something is not shared while it runs. */
+static void cut_what_is_shared(struct engine *e, uint32_t n)
+{
+    uint32_t n_again = 0, i_list, i_unit;
+    for (uint32_t i = 0; i < n; i++) {
+        struct evict_limit l = e->limit[i];
+        if (table_n_entries(l.session->table) <= l.most ||
+            !session_find_shared(l.session, &i_list, &i_unit))
+            continue;
+        (void)engine_own_units(e, l.session);
+        e->limit[n_again++] = l;
+    }
+    engine_cut(e, n_again);
+}
+
 /* Sessions with a cap give up what they have beyond it: a prompt that has just
  * been stored as a whole, and an answer that got a token. After that a prompt
  * needs no watching. */
@@ -115,6 +132,7 @@ static void cut_to_caps(struct engine *e)
                 s, most, is_prompt ? ENGINE_ADMISSION : ENGINE_CAP};
     }
     engine_cut(e, n);
+    cut_what_is_shared(e, n);
     for (uint32_t i = 0; i < e->n_running; i++)
         if (e->running[i]->prefill.left == 0)
             watch_end(e->watches, e->running[i]->session);
