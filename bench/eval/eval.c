@@ -32,7 +32,7 @@ static const uint32_t KNOWN = POLICY_KEYS | POLICY_KEY_NORMS |
 enum split { SPLIT_TEST, SPLIT_DEV };
 
 struct eval_flags {
-    char *model, *gates, *json, *html, *against, *chats;
+    char *model, *gates, *json, *html, *answers, *against, *chats;
     struct config_list policy, budget, tasks, text;
     int64_t context, docs, mode, split, seed, threads, kv_type;
     int64_t sinks, recent, min_tokens_per_head;
@@ -121,6 +121,12 @@ static const struct option options[] = {
      .field = FIELD(html),
      .word = "FILE",
      .help = "A page with charts of quality against bytes."},
+    {.name = "answers",
+     .type = OPT_STRING,
+     .field = FIELD(answers),
+     .word = "FILE",
+     .help = "Where every document and what the model says about it go, as "
+             "JSON lines, instead of --json: the whole run is asked anew."},
     {.name = "against",
      .type = OPT_STRING,
      .field = FIELD(against),
@@ -442,6 +448,7 @@ static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
                       .gates = e->gates_sha256,
                       .json = e->o.json,
                       .html = e->o.html,
+                      .answers = e->o.answers,
                       .table = stdout,
                       .progress = stderr,
                       .stop = stop};
@@ -483,6 +490,10 @@ static enum err check(struct eval *e, struct errmsg *m)
 {
     if (e->o.model == NULL)
         return err_set(m, ERR_INVAL, "--model FILE is needed");
+    if (e->o.answers != NULL && e->o.json != NULL)
+        return err_set(m, ERR_INVAL,
+                       "--answers is for a run without --json, which asks "
+                       "nothing that was asked before");
     bool may_have_gates = strcmp(e->o.gates, "none") != 0;
     enum err rc = read_tasks(e, m);
     name_model(e);

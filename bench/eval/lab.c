@@ -504,3 +504,8 @@ enum err lab_ask(struct lab *l, const struct choice *c, struct figures *out,
                               c->name, l->d->prompt.n,
                               why.text[0] != '\0' ? why.text : err_name(rc));
 }
+
+const struct scored *lab_scored(const struct lab *l)
+{
+    return l->scored;
+}

@@ -64,4 +64,8 @@ void lab_close(struct lab *l);
 MUST_CHECK enum err lab_ask(struct lab *l, const struct choice *c,
                             struct figures *out, struct errmsg *m);
 
+/* What lab_open() or lab_ask() scored last: the predicted tokens of all
+ * probes. Valid until the next of these calls. */
+const struct scored *lab_scored(const struct lab *l);
+
 #endif

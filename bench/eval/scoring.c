@@ -123,6 +123,7 @@ static void score_row(void *ctx, int task, int thread)
     s->out[i] = (struct scored){
         .nll = lse - ((double)x[token] - x[best]),
         .kl = s->is_reference ? 0 : divergence(s, x, i, x[best], lse),
+        .best = (int32_t)best,
         .agree = best == s->reference[i].best,
         .top1 = best == (uint32_t)token};
 }

@@ -44,6 +44,7 @@ struct scoring_run {
 
 struct scored {
     double nll, kl;
+    int32_t best; /* argmax q */
     bool agree, top1;
 };
 

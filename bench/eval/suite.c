@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "bench/eval/answers.h"
 
 enum {
     PROGRESS_US = 5 * 1000 * 1000, /* between two lines of a log */
@@ -16,6 +17,7 @@ struct run {
     const struct suite *s;
     struct records *records;
     struct lab *lab;
+    struct answers *answers; /* NULL: nobody wants them */
     uint64_t n_done, n_left; /* cells of one document */
     int64_t started, shown;
 };
@@ -67,14 +69,30 @@ static enum err add(struct run *r, enum task task, uint32_t doc,
     return rc;
 }
 
+static enum err note_answers(struct run *r, const struct document *d,
+                             enum task task, uint32_t doc,
+                             const struct choice *c, struct errmsg *m)
+{
+    const struct model_info *i = model_info(r->s->lab.model);
+    const struct record *x = find(r, task, doc, c);
+    const struct answers_cell cell = {
+        .task = task,
+        .doc = doc,
+        .choice = c,
+        .n_entries = x->figures.n_entries / (i->n_layers * i->n_kv_heads),
+        .scored = lab_scored(r->lab)};
+    return answers_add(r->answers, d, &cell, m);
+}
+
 static bool is_stopped(const struct run *r)
 {
     return r->s->stop != NULL && atomic_load(r->s->stop);
 }
 
 /* Asks the open document under all choices that are missing. */
-static enum err ask_all(struct run *r, enum task task, uint32_t doc,
-                        const struct figures *full, struct errmsg *m)
+static enum err ask_all(struct run *r, const struct document *d, enum task task,
+                        uint32_t doc, const struct figures *full,
+                        struct errmsg *m)
 {
     const struct cells_input *in = &r->s->cells;
     for (uint32_t i = 0; i < in->n_choices; i++) {
@@ -85,10 +103,12 @@ static enum err ask_all(struct run *r, enum task task, uint32_t doc,
             continue;
         if (is_stopped(r))
             return err_set(m, ERR_CANCELLED, "stopped");
-        if (c->kind != CHOICE_FULL)
+        if (c->kind != CHOICE_FULL || r->answers != NULL)
             rc = lab_ask(r->lab, c, &figures, m);
         if (rc == OK)
             rc = add(r, task, doc, c, &figures, m);
+        if (rc == OK && r->answers != NULL)
+            rc = note_answers(r, d, task, doc, c, m);
         if (rc != OK)
             return rc;
     }
@@ -114,10 +134,12 @@ static enum err ask_document(struct run *r, enum task task, uint32_t doc,
     if (is_stopped(r))
         return err_set(m, ERR_CANCELLED, "stopped");
     enum err rc = document_make(&d, &r->s->document, task, doc, m);
+    if (rc == OK && r->answers != NULL)
+        rc = answers_document(r->answers, task, doc, &d, m);
     if (rc == OK)
         rc = lab_open(r->lab, &d, &full, m);
     if (rc == OK)
-        rc = ask_all(r, task, doc, &full, m);
+        rc = ask_all(r, &d, task, doc, &full, m);
     lab_close(r->lab);
     document_fini(&d);
     return rc;
@@ -231,12 +253,15 @@ enum err suite_run(struct suite *s, struct errmsg *m)
 {
     struct run r = {.s = s};
     enum err rc = open_records(&r, m);
+    if (rc == OK && s->answers != NULL)
+        rc = answers_open(&r.answers, s->answers, s->document.tokenizer, m);
     if (rc == OK)
         rc = measure(&r, m);
     s->cells.records = r.records;
     if (rc == OK)
         rc = report(s, m);
     s->cells.records = NULL;
+    answers_close(r.answers);
     records_close(r.records);
     return rc;
 }

@@ -4,7 +4,8 @@
  * Documents come one after the other; a document that was asked already (in
  * an earlier run with the same settings) is not even made. Results go to a
  * file of JSON lines when all is done, and document by document to
- * FILE.part (records.h), from which an interrupted run goes on.
+ * FILE.part (records.h), from which an interrupted run goes on. Single answers
+ * (answers.h) are written by runs without such a file, which ask everything.
  *
  * Threads: one caller; the work runs on the pool of threads.
  */
@@ -28,6 +29,7 @@ struct suite {
      * and texts, settings; and the hash of the gates. */
     const char *identity, *gates;
     const char *html;        /* NULL: no page */
+    const char *answers;     /* NULL: none; else json must be */
     const char *json;        /* NULL: no file */
     FILE *table;             /* the table at the end; NULL: none */
     FILE *progress;          /* NULL: none */

@@ -103,6 +103,10 @@ def test_a_killed_run_goes_on(whole, ebb, small_model, text, tmp_path):
     (["--model", "m", "--budget", "nan"], ["--budget", "nan"]),
     (["--model", "m", "--policy", "full", "--against", "snapkv"],
      ["snapkv"]),
+    (["--model", "m", "--policy", "keydiff+lokm"], ["lokm", "lookm"]),
+    (["--model", "m", "--policy", "keydiff+merge:beta=1"], ["beta", "alpha"]),
+    (["--model", "m", "--json", "a", "--answers", "b"],
+     ["--answers", "--json"]),
     (["--model", "m", "--context", "10"], ["--context", "320"])])
 def test_wrong_usage(ebb, args, words):
     r = subprocess.run([ebb, "eval", *args], capture_output=True, text=True,

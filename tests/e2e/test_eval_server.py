@@ -1,0 +1,125 @@
+"""`ebb eval` and the server forget alike: what the one says of a document, the
+other says over HTTP.
+
+`ebb eval --answers` compresses a document and predicts the answers to its
+questions. Here the server reads the same tokens under a cap of as many entries
+(kv.session_tokens), so that the same code cuts the same prompt, and is asked
+for the next token at temperature 0. Each question, and each of its tokens, is
+asked of a conversation that has just been cut: the server goes on cutting while
+it reads and answers, to stay within the cap, and `ebb eval` does not. So the
+comparison is exact up to where the server's first cut ends, which is what a
+budget is about; what follows a cut later is the business of the server alone.
+Prompts are read whole: a prompt that is cut between chunks has lost entries
+before its end has asked for them, and keeps others.
+"""
+import json
+import subprocess
+
+import pytest
+import tiny_model
+from ebb_server import Server
+
+TEXT = "/v1/completions"
+CONTEXT, BUDGET = 512, 0.25
+# The form of the name in `ebb eval`, and kv.policy and kv.admission.
+POLICIES = {"full": ("exact", "none"),
+            "streamingllm": ("streamingllm", "streamingllm+drop"),
+            "streamingllm+merge": ("streamingllm", "streamingllm+merge"),
+            "trimkv": ("trimkv", "trimkv+drop"),
+            "trimkv+merge": ("trimkv", "trimkv+merge"),
+            "dbtrimkv": ("dbtrimkv", "retention+drop"),
+            "dbtrimkv+merge": ("dbtrimkv", "retention+merge")}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Sentences that no question is about."""
+    words = ("the tide was slow and grey over sand when a wind had risen from "
+             "harbour walls where boats lay tied with rope under old "
+             "cranes").split()
+    path = tmp_path_factory.mktemp("eval") / "text.txt"
+    path.write_text(" ".join(
+        " ".join(words[(i * i + 7 * k) % len(words)] for k in range(9)) + "."
+        for i in range(400)))
+    return path
+
+
+def answers(ebb, out, *flags):
+    """(documents, cells) of a run of ebb eval."""
+    r = subprocess.run(
+        [ebb, "eval", "--answers", out, "--context", str(CONTEXT), "--budget",
+         str(BUDGET), *flags], capture_output=True, text=True, timeout=390)
+    assert r.returncode == 0, r.stderr
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    return ([x for x in lines if "prompt" in x],
+            [x for x in lines if "answers" in x])
+
+
+def ask(server, ids, kv):
+    """The answer of one token to these tokens."""
+    r = server.post(TEXT, {"model": "default", "prompt": ids, "max_tokens": 1,
+                           "temperature": 0, "kv": kv})
+    assert r.status == 200, r.text
+    return r.json
+
+
+def said_by(server, document, cell, i):
+    """The most probable tokens of answer i, each after the right ones."""
+    ids = document["prompt"]["ids"]
+    policy, admission = POLICIES[cell["policy"]]
+    kv = {"policy": policy, "admission": admission}
+    if policy != "exact":
+        kv["session_tokens"] = int(cell["entries"])
+    given = document["questions"][i]["given"]["ids"]
+    right = document["questions"][i]["right"]["ids"]
+    said = ""
+    for k in range(len(right)):
+        assert server.post("/admin/flush", {}).status == 200
+        state = ask(server, ids, kv)["kv"]
+        assert state["lossy"] == (policy != "exact"), state
+        assert (state["merged_entries"] > 0) == ("+merge" in cell["policy"])
+        answer = ask(server, ids + given + right[:k], kv)
+        # It went on from the conversation that was cut.
+        assert answer["usage"]["prompt_tokens_details"][
+            "cached_tokens"] == len(ids)
+        said += answer["choices"][0]["text"]
+    return said
+
+
+def check(server, documents, cells, questions):
+    for document, cell in ((d, c) for d in documents for c in cells
+                           if c["doc"] == d["doc"]):
+        for i in questions:
+            assert said_by(server, document, cell, i) == \
+                cell["answers"][i]["said"]["text"], (cell["policy"], i)
+
+
+def test_a_tiny_model(ebb, small_model, text, tmp_path):
+    """Whose nonsense depends on every entry, under every policy and fate that
+    the server has."""
+    tiny = tiny_model.write(tmp_path / "tiny.gguf", small_model)
+    gates = tiny_model.write_gates(tmp_path / "gates.safetensors")
+    documents, cells = answers(
+        ebb, tmp_path / "answers.jsonl", "--model", tiny, "--gates", gates,
+        "--text", text, "--docs", "1", "--tasks", "B2",
+        "--policy", ",".join(p for p in POLICIES if p != "full"))
+    assert len(cells) == len(POLICIES) - 1
+    differ = {json.dumps(c["answers"]) for c in cells}
+    assert len(differ) == len(cells)
+    server = Server(ebb, tiny, "--gates", gates)
+    try:
+        check(server, documents, cells, (0, 5))
+    finally:
+        server.close()
+
+
+def test_a_real_model(ebb, small_model, text, tmp_path):
+    documents, cells = answers(
+        ebb, tmp_path / "answers.jsonl", "--model", small_model,
+        "--text", text, "--docs", "1", "--tasks", "B2",
+        "--policy", "full,dbtrimkv,dbtrimkv+merge")
+    server = Server(ebb, small_model)
+    try:
+        check(server, documents, cells, (1,))
+    finally:
+        server.close()
