@@ -43,8 +43,8 @@ static enum err reserve_all(struct engine *e, struct session *s,
     return OK;
 }
 
-/* One that forgets: the whole prompt where that is free, or, for one that is
- * never cut, as soon as it can be had. */
+/* One that forgets: the whole prompt where that is free beside the margin, or,
+ * for one that is never cut, as soon as it can be had. */
 static enum err reserve_prompt(struct engine *e, struct gen *g,
                                struct session *s, const struct session *from)
 {
@@ -52,6 +52,9 @@ static enum err reserve_prompt(struct engine *e, struct gen *g,
         return ERR_BUDGET;
     s->is_kept = g->request.forget.admission.off;
     if (s->n_known > e->o.max_context)
+        return OK;
+    if (!s->is_kept && session_missing(s, s->n_known) + engine_margin(e) >
+                           engine_free_units(e))
         return OK;
     while (session_reserve(&e->sessions, s, s->n_known) != OK) {
         if (!s->is_kept)

@@ -48,7 +48,7 @@ enum {
     /* Entries that a pass looks at in one step, where it may take several: on
      * one core a few milliseconds. */
     ENGINE_SLICE = 1 << 20,
-    ENGINE_TAKE_COST = 16, /* of an entry taken out, in entries looked at */
+    ENGINE_TAKE_COST = 128, /* of an entry taken out, in entries looked at */
     /* Prompts that are watched at a time, for merging. Those beyond are
      * admitted without. */
     ENGINE_WATCHES = 4
@@ -164,8 +164,9 @@ bool engine_gain(struct engine *e, uint64_t need, const struct session *spare);
 /* The part of it that drops nothing: one pass. */
 bool engine_forget_some(struct engine *e, uint64_t need);
 /* Works on a pass in slices before the room is needed, where a whole one
- * would be felt. */
+ * would be felt; and the units that stay free for the time that takes. */
 void engine_gain_ahead(struct engine *e, uint64_t need);
+uint64_t engine_margin(const struct engine *e);
 /* Puts what a pass did into the statistics; returns the entries that left. */
 uint64_t engine_count(struct engine *e, const struct evict_result *r);
 /* Copies, for this session alone, what others share with it. False: no unit is

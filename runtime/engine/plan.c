@@ -114,7 +114,8 @@ static bool can_be_whole(struct engine *e, struct gen *g, uint64_t others)
 {
     struct session *s = g->session;
     if (s->n_known > e->o.max_context ||
-        session_missing(s, s->n_known) + others > engine_free_units(e) ||
+        session_missing(s, s->n_known) + others + engine_margin(e) >
+            engine_free_units(e) ||
         (s->watch && engine_cap(e, g) < all_entries(e, g)))
         return false;
     g->is_whole = session_reserve(&e->sessions, s, s->n_known) == OK;

@@ -100,12 +100,18 @@ bool engine_forget_some(struct engine *e, uint64_t need)
     return gone > 0;
 }
 
+uint64_t engine_margin(const struct engine *e)
+{
+    return e->sessions.n_entries > e->slice ? slack(e) / 2 : 0;
+}
+
 void engine_gain_ahead(struct engine *e, uint64_t need)
 {
     uint64_t gone = 0;
     if (!evict_is_under_way(e->evict)) {
-        if (e->sessions.n_entries <= e->slice ||
-            engine_free_units(e) >= need + slack(e) / 2 || !somebody_forgets(e))
+        uint64_t margin = engine_margin(e);
+        if (margin == 0 || engine_free_units(e) >= need + margin ||
+            !somebody_forgets(e))
             return;
         begin(e, need, false);
     }

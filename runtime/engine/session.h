@@ -23,7 +23,8 @@
  * once, because a session that cannot beat the best match so far is left at
  * its first look: 33 sessions of 8,192 tokens, 8,000 of them in common, take
  * 7 microseconds (EPYC, one core), 1,000 sessions of 300 with 250 in common
- * as long.
+ * as long. Where sessions have lost entries, equally long beginnings are told
+ * apart by counting what is left of them, and a count is kept.
  *
  * Accounting. Each unit counts how many running sessions use it, and how many
  * of them are exact; a used unit without any belongs to sessions at rest alone
@@ -61,6 +62,16 @@ struct session_tenant {
     uint64_t floor, cap; /* entries; UINT64_MAX: no cap */
 };
 
+/* What matching found out about the entries below a position: all of them
+ * must be looked at, and chats that begin alike are asked for the same again
+ * and again. Holds as long as the session has stored and lost what it had. */
+struct session_below {
+    uint32_t pos, n_stored;
+    uint64_t n_lost;
+    uint64_t n_entries;
+    bool is_like_new, is_judged; /* session_match.c; judged: it is known */
+};
+
 struct session {
     struct session *next, *prev;   /* in the list of its state */
     struct session *newer, *older; /* of all, in order of creation */
@@ -94,6 +105,7 @@ struct session {
     struct table *table;
     uint32_t *n_counted; /* [n_lists] entries that n_held knows of */
     struct watch *watch; /* while its prompt is admitted, or NULL */
+    struct session_below below;
 };
 
 /* True if all that it has stored is there as it was computed: then it serves

@@ -106,14 +106,37 @@ static bool has_pinned(const struct session *s, uint32_t end,
     return true;
 }
 
+static struct session_below *below(struct session *s, uint32_t pos)
+{
+    struct session_below *b = &s->below;
+    if (b->pos != pos || b->n_stored != s->n_stored || b->n_lost != s->n_lost)
+        *b = (struct session_below){
+            .pos = pos,
+            .n_stored = s->n_stored,
+            .n_lost = s->n_lost,
+            .n_entries = table_n_entries_below(s->table, pos),
+        };
+    return b;
+}
+
+static bool was_like_new(struct session *s, uint32_t end,
+                         const struct session_wish *wish)
+{
+    struct session_below *b = below(s, end);
+    if (!b->is_judged)
+        b->is_like_new = is_like_new(s, end, wish);
+    b->is_judged = true;
+    return b->is_like_new;
+}
+
 /* Entries of the first n tokens that cannot be taken out of a session that
  * shares them: all of them where s stays, else those that others share. */
-static uint64_t n_fixed(const struct session *s, uint32_t n)
+static uint64_t n_fixed(struct session *s, uint32_t n)
 {
     const struct table *t = s->table;
     uint64_t sum = 0;
     if (s->is_running || n < s->n_stored)
-        return table_n_entries_below(t, n);
+        return below(s, n)->n_entries;
     for (uint32_t i = 0; i < t->n_layers * t->n_kv_heads; i++) {
         const struct kv_list *l = &t->list[i];
         for (uint32_t u = 0; u < l->n_units; u++)
@@ -124,7 +147,7 @@ static uint64_t n_fixed(const struct session *s, uint32_t n)
 }
 
 /* Whether the first n tokens of s can take the place of computing them. */
-static bool serves(const struct session *s, uint32_t n,
+static bool serves(struct session *s, uint32_t n,
                    const struct session_wish *wish)
 {
     const struct table *t = s->table;
@@ -135,7 +158,7 @@ static bool serves(const struct session *s, uint32_t n,
         return false;
     if (s->n_lost == 0)
         return true;
-    return (n >= s->lost_at || is_like_new(s, n, wish)) &&
+    return (n >= s->lost_at || was_like_new(s, n, wish)) &&
            has_pinned(s, n, wish);
 }
 
@@ -152,14 +175,34 @@ static bool may_win(const struct session *s, const int32_t *token, uint32_t n,
            s->token[probe - 1] == token[probe - 1];
 }
 
-static bool is_better(const struct session *s, uint32_t n,
+static bool is_better(struct session *s, uint32_t n,
                       const struct session_match *best)
 {
     if (n != best->n_tokens || n == 0)
         return n > best->n_tokens;
     return best->from->n_lost > 0 &&
-           table_n_entries_below(s->table, n) >
-               table_n_entries_below(best->from->table, n);
+           below(s, n)->n_entries > below(best->from, n)->n_entries;
+}
+
+static uint32_t in_common(const struct session *s,
+                          const struct session_wish *wish)
+{
+    return common(s->token, wish->token, smaller(s->n_known, wish->n - 1));
+}
+
+/* To be looked at first: what agrees for longest. Most often it is the
+ * conversation that goes on, and nothing needs to be counted of others. */
+static void find_longest(struct session *s, const struct session_wish *wish,
+                         struct session_match *longest)
+{
+    if (!may_use(s, wish->rules) ||
+        !may_win(s, wish->token, wish->n - 1, longest))
+        return;
+    uint32_t now = sharable(s, in_common(s, wish));
+    if (now > longest->n_tokens) {
+        longest->from = s;
+        longest->n_tokens = now;
+    }
 }
 
 static void look_at(struct session *s, const struct session_wish *wish,
@@ -168,9 +211,7 @@ static void look_at(struct session *s, const struct session_wish *wish,
     uint32_t n = wish->n - 1;
     if (!may_use(s, wish->rules) || !may_win(s, wish->token, n, best))
         return;
-    uint32_t same =
-        common(s->token, wish->token, s->n_known < n ? s->n_known : n);
-    uint32_t now = sharable(s, same);
+    uint32_t same = in_common(s, wish), now = sharable(s, same);
     if (is_better(s, now, best) && serves(s, now, wish)) {
         best->from = s;
         best->n_tokens = now;
@@ -185,8 +226,15 @@ struct session_match sessions_match(const struct sessions *ss,
                                     const struct session_wish *wish)
 {
     struct session_match best = {NULL, 0, NULL, 0};
+    struct session_match longest = best;
     if (wish->n == 0)
         return best;
+    for (struct session *s = ss->rest.last; s; s = s->prev)
+        find_longest(s, wish, &longest);
+    for (struct session *s = ss->running.last; s; s = s->prev)
+        find_longest(s, wish, &longest);
+    if (longest.from)
+        look_at(longest.from, wish, &best);
     for (struct session *s = ss->rest.last; s; s = s->prev)
         look_at(s, wish, &best);
     for (struct session *s = ss->running.last; s; s = s->prev)
