@@ -174,6 +174,7 @@ static void check_origin(struct exchange *ex, const char *method)
 struct lengths {
     const char *first;
     bool differ;
+    bool has_blank; /* in the name of some header */
 };
 
 static enum MHD_Result see_length(void *cls, enum MHD_ValueKind kind,
@@ -181,6 +182,10 @@ static enum MHD_Result see_length(void *cls, enum MHD_ValueKind kind,
 {
     struct lengths *l = cls;
     (void)kind;
+    /* "Content-Length : 5" is a length for others, and for the library the
+     * name of something unknown. */
+    if (strpbrk(name, " \t"))
+        l->has_blank = true;
     if (strcasecmp(name, "Content-Length") != 0)
         return MHD_YES;
     if (!l->first)
@@ -194,13 +199,16 @@ static enum MHD_Result see_length(void *cls, enum MHD_ValueKind kind,
  * else a part of it could pass for the next one. */
 static void check_framing(struct exchange *ex)
 {
-    struct lengths l = {NULL, false};
+    struct lengths l = {0};
     const char *coding = header(ex, "Transfer-Encoding");
     char shown[API_SHOWN_MAX + 4];
     MHD_get_connection_values(ex->conn, MHD_HEADER_KIND, see_length, &l);
     if (coding && l.first)
         ex->must_close = true;
-    if (l.differ) {
+    if (l.has_blank) {
+        api_error_set(&ex->early, 400, "invalid_value", NULL,
+                      "The name of a header holds a blank.");
+    } else if (l.differ) {
         api_error_set(&ex->early, 400, "invalid_value", "Content-Length",
                       "The request has two Content-Length headers that "
                       "differ.");

@@ -589,6 +589,12 @@ static void heads_are_judged_before_bodies(void **state)
          "Content-Length: 2\r\nContent-Length: 1",
          400, "two Content-Length"},
         {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+         "Content-Length : 2",
+         400, "blank"},
+        {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+         "Transfer-Encoding\t: chunked",
+         400, "blank"},
+        {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
          "Transfer-Encoding: gzip",
          400, "gzip"},
         {"GET /health%00x HTTP/1.1\r\nHost: localhost", 404, "/health%00x"},
