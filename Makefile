@@ -121,7 +121,7 @@ quality: all ## what policies cost MODEL in quality, with ARGS: hours; goes on w
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libebb.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(FLAGS) $(CFLAGS) $< $(BUILD)/libebb.a $(LIBS) -o $@
-bench-kernels bench-units bench-select bench-merge bench-evict: bench-%: $(BUILD)/bench/%
+bench-kernels bench-units bench-select bench-merge bench-evict bench-sessions: bench-%: $(BUILD)/bench/%
 	$(Q)$<
 bench-policies: $(BUILD)/bench/policies
 	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && $< "$$model" $(ARGS)
@@ -158,4 +158,4 @@ help: ## this list
 
 -include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d) $(wildcard $(BUILD)/bench/*.d)
 .DELETE_ON_ERROR:
-.PHONY: all setup run test test-packages unit unit-build lint docs bench quality bench-kernels bench-units bench-select bench-merge bench-evict bench-policies fuzz fuzz-build clean help force
+.PHONY: all setup run test test-packages unit unit-build lint docs bench quality bench-kernels bench-units bench-select bench-merge bench-evict bench-sessions bench-policies fuzz fuzz-build clean help force

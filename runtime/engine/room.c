@@ -135,26 +135,37 @@ static bool drop_exact(struct engine *e, const struct session *spare)
 
 /* A conversation at rest that is down to its floors, or nearly, gives nothing
  * more and is worth little to who returns to it. Many of them would fill the
- * pool and leave the running ones not much more than floors either. */
+ * pool and leave the running ones not much more than floors either. Told from
+ * counts alone, since there may be thousands: no list is below its floor. */
 static bool is_spent(const struct engine *e, const struct session *s)
 {
-    return session_forgets(s) &&
-           session_above(s, e->o.forget.min_head) <= 4 * (uint64_t)e->n_lists;
+    uint64_t held = session_n_entries(s);
+    uint64_t least = (uint64_t)e->o.forget.min_head * e->n_lists;
+    least = least > s->floor ? least : s->floor;
+    return session_forgets(s) && held <= least + 4 * (uint64_t)e->n_lists;
+}
+
+/* Of lists of about equal length. */
+static uint64_t units_of(const struct engine *e, const struct session *s)
+{
+    uint64_t n = (session_n_entries(s) + e->n_lists - 1) / e->n_lists;
+    return (uint64_t)table_units_of((uint32_t)n) * e->n_lists;
 }
 
 static bool drop_spent(struct engine *e, const struct session *spare)
 {
     uint64_t units = 0;
+    struct session *first = NULL;
     if (e->sessions.n_prefix <= e->n_units / SPENT_PART)
         return false;
-    for (const struct session *s = e->sessions.rest.first; s; s = s->next)
-        units += is_spent(e, s) ? table_n_units(s->table) : 0;
-    if (units <= e->n_units / SPENT_PART)
-        return false;
-    for (struct session *s = e->sessions.rest.first; s; s = s->next)
-        if (s != spare && is_spent(e, s))
-            return drop(e, s);
-    return false;
+    for (struct session *s = e->sessions.rest.first; s; s = s->next) {
+        if (!is_spent(e, s))
+            continue;
+        units += units_of(e, s);
+        if (!first && s != spare)
+            first = s;
+    }
+    return first && units > e->n_units / SPENT_PART && drop(e, first);
 }
 
 bool engine_drop_oldest(struct engine *e, const struct session *spare)

@@ -174,6 +174,13 @@ static inline bool session_forgets(const struct session *s)
     return s->rules.policy != FORGET_EXACT;
 }
 
+/* Entries over all lists. */
+static inline uint64_t session_n_entries(const struct session *s)
+{
+    return (uint64_t)s->n_stored * s->table->n_layers * s->table->n_kv_heads -
+           s->n_lost;
+}
+
 /* Its own in its tenant's. */
 static inline double session_weight(const struct sessions *ss,
                                     const struct session *s)

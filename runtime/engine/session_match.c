@@ -67,7 +67,7 @@ static struct presence look_in(const struct table *t, const struct kv_list *l,
             continue;
         p.all++;
         p.recent += pos + wish->options->n_recent >= end;
-        p.pinned += is_pinned(wish, pos);
+        p.pinned += wish->n_pins > 0 && is_pinned(wish, pos);
     }
     return p;
 }
@@ -158,67 +158,103 @@ static bool serves(struct session *s, uint32_t n,
         return false;
     if (s->n_lost == 0)
         return true;
-    return (n >= s->lost_at || was_like_new(s, n, wish)) &&
-           has_pinned(s, n, wish);
+    return has_pinned(s, n, wish) &&
+           (n >= s->lost_at || was_like_new(s, n, wish));
 }
 
-/* Where a session differs from the request before the best match ends, it can
- * neither be better now nor later; one that ends there can only be better if
- * the best one has lost something. */
-static bool may_win(const struct session *s, const int32_t *token, uint32_t n,
-                    const struct session_match *best)
-{
-    uint32_t probe = best->n_tokens;
-    if (probe < s->n_known && probe < n && s->token[probe] == token[probe])
-        return true;
-    return probe > 0 && best->from->n_lost > 0 && probe <= s->n_known &&
-           s->token[probe - 1] == token[probe - 1];
-}
+/* Which sessions are worth more than a look at their tokens: the one that has
+ * lost nothing and agrees for longest, and a few that have lost something,
+ * longest first. Whether such a one serves is seen only in its entries, and
+ * where many chats begin alike there may be thousands. */
+enum { LOOKS_MAX = 8 };
 
-static bool is_better(struct session *s, uint32_t n,
-                      const struct session_match *best)
-{
-    if (n != best->n_tokens || n == 0)
-        return n > best->n_tokens;
-    return best->from->n_lost > 0 &&
-           below(s, n)->n_entries > below(best->from, n)->n_entries;
-}
+struct candidate {
+    struct session *s;
+    uint32_t n;
+};
 
-static uint32_t in_common(const struct session *s,
-                          const struct session_wish *wish)
-{
-    return common(s->token, wish->token, smaller(s->n_known, wish->n - 1));
-}
+struct candidates {
+    struct candidate whole; /* s NULL: there is none */
+    struct candidate lossy[LOOKS_MAX];
+    uint32_t n;
+};
 
-/* To be looked at first: what agrees for longest. Most often it is the
- * conversation that goes on, and nothing needs to be counted of others. */
-static void find_longest(struct session *s, const struct session_wish *wish,
-                         struct session_match *longest)
+static void add_candidate(struct candidates *c, struct session *s, uint32_t n)
 {
-    if (!may_use(s, wish->rules) ||
-        !may_win(s, wish->token, wish->n - 1, longest))
+    const struct candidate new = {s, n};
+    if (s->n_lost == 0) {
+        c->whole = n > c->whole.n ? new : c->whole;
         return;
-    uint32_t now = sharable(s, in_common(s, wish));
-    if (now > longest->n_tokens) {
-        longest->from = s;
-        longest->n_tokens = now;
     }
+    bool is_full = c->n == LOOKS_MAX;
+    if (is_full && n <= c->lossy[LOOKS_MAX - 1].n)
+        return;
+    uint32_t i = is_full ? LOOKS_MAX - 1 : c->n++;
+    for (; i > 0 && n > c->lossy[i - 1].n; i--)
+        c->lossy[i] = c->lossy[i - 1];
+    c->lossy[i] = new;
+}
+
+/* How long a session must agree to become a candidate. */
+static uint32_t least(const struct candidates *c, const struct session *s)
+{
+    if (s->n_lost == 0)
+        return c->whole.n + 1;
+    return c->n < LOOKS_MAX ? 1 : c->lossy[LOOKS_MAX - 1].n + 1;
+}
+
+/* Where a session differs from the request before a length ends, it agrees for
+ * less. */
+static bool may_agree(const struct session *s, const struct session_wish *wish,
+                      uint32_t n)
+{
+    return n == 0 || (n <= s->n_known && n < wish->n &&
+                      s->token[n - 1] == wish->token[n - 1]);
 }
 
 static void look_at(struct session *s, const struct session_wish *wish,
-                    struct session_match *best)
+                    struct candidates *c, struct session_match *best)
 {
     uint32_t n = wish->n - 1;
-    if (!may_use(s, wish->rules) || !may_win(s, wish->token, n, best))
+    if (!may_use(s, wish->rules) || !may_agree(s, wish, least(c, s)))
         return;
-    uint32_t same = in_common(s, wish), now = sharable(s, same);
-    if (is_better(s, now, best) && serves(s, now, wish)) {
-        best->from = s;
-        best->n_tokens = now;
-    }
+    uint32_t same =
+        common(s->token, wish->token, s->n_known < n ? s->n_known : n);
+    uint32_t now = sharable(s, same);
+    if (now > 0)
+        add_candidate(c, s, now);
     if (s->is_running && same > best->n_ahead) {
         best->ahead = s;
         best->n_ahead = same;
+    }
+}
+
+static uint64_t retained(struct session *s, uint32_t n)
+{
+    const struct table *t = s->table;
+    return s->n_lost == 0 ? (uint64_t)n * t->n_layers * t->n_kv_heads
+                          : below(s, n)->n_entries;
+}
+
+/* The longest that serves; of equally long ones the one that retains more. */
+static void choose(const struct candidates *c, const struct session_wish *wish,
+                   struct session_match *best)
+{
+    if (c->whole.s && serves(c->whole.s, c->whole.n, wish)) {
+        best->from = c->whole.s;
+        best->n_tokens = c->whole.n;
+    }
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct session *s = c->lossy[i].s;
+        uint32_t n = c->lossy[i].n;
+        if (n < best->n_tokens)
+            return;
+        if ((n == best->n_tokens &&
+             retained(s, n) <= retained(best->from, n)) ||
+            !serves(s, n, wish))
+            continue;
+        best->from = s;
+        best->n_tokens = n;
     }
 }
 
@@ -226,19 +262,14 @@ struct session_match sessions_match(const struct sessions *ss,
                                     const struct session_wish *wish)
 {
     struct session_match best = {NULL, 0, NULL, 0};
-    struct session_match longest = best;
+    struct candidates c = {.n = 0};
     if (wish->n == 0)
         return best;
     for (struct session *s = ss->rest.last; s; s = s->prev)
-        find_longest(s, wish, &longest);
+        look_at(s, wish, &c, &best);
     for (struct session *s = ss->running.last; s; s = s->prev)
-        find_longest(s, wish, &longest);
-    if (longest.from)
-        look_at(longest.from, wish, &best);
-    for (struct session *s = ss->rest.last; s; s = s->prev)
-        look_at(s, wish, &best);
-    for (struct session *s = ss->running.last; s; s = s->prev)
-        look_at(s, wish, &best);
+        look_at(s, wish, &c, &best);
+    choose(&c, wish, &best);
     if (best.n_ahead <= best.n_tokens) {
         best.ahead = NULL;
         best.n_ahead = 0;

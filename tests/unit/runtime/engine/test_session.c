@@ -247,6 +247,75 @@ static void a_source_is_dropped_when_its_room_is_needed(void **state)
     tear_down(&w);
 }
 
+static const struct forget_rules lossy = {.policy = FORGET_DBTRIMKV};
+static const struct forget_options options = {
+    .min_head = 20, .n_sinks = 4, .n_recent = 16};
+
+/* At rest, with the first `kept` entries of every list: not what a beginning
+ * of them would have kept. */
+static struct session *add_lossy(struct world *w, const int32_t *p, uint32_t n,
+                                 uint32_t kept)
+{
+    struct sessions *ss = &w->e.sessions;
+    struct session *s = NULL;
+    const struct session_start st = {
+        .token = p, .n = n, .cap = n, .rules = lossy};
+    assert_int_equal(session_new(ss, &s, &st), OK);
+    assert_int_equal(session_reserve(ss, s, n), OK);
+    session_append(ss, s, n);
+    for (uint32_t i = 0; kept < n && i < TOY_LISTS; i++) {
+        s->table->list[i].len = kept;
+        session_shrink(ss, s, i, n - kept);
+    }
+    session_rest(ss, s);
+    check(w);
+    return ss->rest.last;
+}
+
+static struct session_match lossy_match(const struct world *w, const int32_t *p,
+                                        uint32_t n)
+{
+    const struct session_wish wish = {
+        .token = p, .n = n, .rules = &lossy, .options = &options};
+    return sessions_match(&w->e.sessions, &wish);
+}
+
+/* Many chats that begin alike and have lost the beginning: a few are looked
+ * into, and who is looked for is found all the same. */
+static void a_crowd_that_does_not_serve_hides_nobody(void **state)
+{
+    (void)state;
+    enum { CROWD = 40, COMMON = 100, OWN = 140 };
+    struct world w;
+    int32_t p[OWN + 20], own[OWN + 20];
+    set_up(&w, 600);
+    toy_prompt(p, OWN + 20, 1);
+    memcpy(own, p, sizeof(own));
+    own[COMMON] = (int32_t)(CROWD % TOY_END) + 1;
+    own[COMMON + 1] = -1;
+    struct session *chat = add_lossy(&w, own, OWN, 50);
+    struct session *whole = add_lossy(&w, p, 60, 60);
+    for (int32_t i = 0; i < CROWD; i++) {
+        p[COMMON] = i % TOY_END;
+        p[COMMON + 1] = i;
+        (void)add_lossy(&w, p, OWN, 50);
+    }
+    assert_int_equal(w.e.sessions.rest.n, CROWD + 2);
+    /* Its next turn. */
+    struct session_match m = lossy_match(&w, own, OWN + 10);
+    assert_ptr_equal(m.from, chat);
+    assert_int_equal(m.n_tokens, OWN);
+    /* A new chat. Of 100 tokens the crowd has none of the newest. */
+    p[COMMON] = p[COMMON + 1] = -2;
+    m = lossy_match(&w, p, OWN);
+    assert_ptr_equal(m.from, whole);
+    assert_int_equal(m.n_tokens, 60);
+    /* Without it, nobody serves. */
+    session_drop(&w.e.sessions, whole);
+    assert_null(lossy_match(&w, p, OWN).from);
+    tear_down(&w);
+}
+
 /* Longest common prefix by the definition, over everything there is. */
 static uint32_t longest(const struct sessions *ss, const int32_t *p, uint32_t n)
 {
@@ -319,6 +388,7 @@ int main(void)
         cmocka_unit_test(the_least_recently_used_goes_first),
         cmocka_unit_test(nothing_is_dropped_in_vain),
         cmocka_unit_test(a_source_is_dropped_when_its_room_is_needed),
+        cmocka_unit_test(a_crowd_that_does_not_serve_hides_nobody),
         cmocka_unit_test(random_lives_keep_the_books_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
