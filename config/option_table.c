@@ -172,13 +172,16 @@ static const struct option table[] = {
         .field = FIELD(policy),
         .dflt = "",
         .word = "NAME",
-        .shown_dflt = "dbtrimkv with gates (rg: trimkv), else streamingllm",
+        .shown_dflt = "dbtrimkv with gates (rg: trimkv), else selkv-window",
         .help = "Who leaves when memory is short. dbtrimkv: the entries that "
                 "the gates value least, over all conversations. trimkv: the "
                 "same gates, every head of a conversation gives alike. "
-                "streamingllm: the oldest, but for the first tokens. exact "
-                "(or none): nobody; requests wait, or are refused with the "
-                "numbers. A request may ask for another one (kv.policy).",
+                "selkv-window: what the last 32 tokens attend to least. "
+                "exact (or none): nobody; requests wait, or are refused with "
+                "the numbers. To compare with, also snapkv, adakv, pyramidkv, "
+                "tova, r-kv, keydiff, knorm, streamingllm and random "
+                "(docs/policies.md). A request may ask for another one "
+                "(kv.policy).",
     },
     {
         .name = "admission",
@@ -186,11 +189,13 @@ static const struct option table[] = {
         .field = FIELD(admission),
         .dflt = "",
         .word = "RANKING+FATE",
-        .shown_dflt = "retention+drop with rg10 gates, else the policy's own "
-                      "+drop",
+        .shown_dflt = "retention+drop with rg10 gates, trimkv+drop with rg, "
+                      "else selkv+drop",
         .help = "What happens to a prompt that is larger than its share of "
                 "the memory. The ranking says what leaves between two chunks "
-                "of it: retention (the gates), or the name of the policy. "
+                "of it: retention (the gates), selkv (what its last tokens "
+                "attend to), or any policy, h2o, expected-attention and fastv "
+                "too. "
                 "The fate is drop, or merge: the value of what leaves lives "
                 "on in an entry nearby that stays. none: a prompt is never "
                 "cut, but waits for room.",

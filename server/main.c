@@ -234,7 +234,7 @@ static enum err check_rules(const struct parts *p, struct errmsg *m)
     if (forget_needs_gates(r) && !model_has_gates(p->model))
         return err_set(m, ERR_INVAL,
                        "%s ranks by retention gates, and this model has none: "
-                       "train some (ebb gates train), or use streamingllm",
+                       "train some (ebb gates train), or use selkv-window",
                        forget_policy_needs_gates(r->policy) ? "--policy"
                                                             : "--admission");
     if (p->config.unbounded_context && r->session_tokens >= p->max_context)
@@ -367,7 +367,8 @@ static void print_start(const struct parts *p)
            p->model_id, i->arch, i->n_layers, i->n_kv_heads, i->n_vocab,
            p->max_context, workers_count(p->workers), p->ops->name);
     printf("memory: model file %.1f MiB + repacked weights %.1f + KV budget "
-           "%.1f + activations and logits %.1f + network buffers up to %.1f = "
+           "%.1f + activations, logits and queries %.1f + network buffers up "
+           "to %.1f = "
            "%.1f MiB\n",
            mib(i->file_bytes), mib(i->packed_bytes), mib(kv), mib(step),
            mib(network), mib(sum));

@@ -197,23 +197,36 @@ static bool may_have_room(const struct engine *e, const struct gen *g)
     return table_units_for(e->n_lists, g->cap) + others <= e->n_units;
 }
 
-static enum queue_verdict try_start(void *user, struct queue_node *node)
+/* What g can share. False: it waits for others, which is not for long. A prompt
+ * that is ranked by all of its queries shares nothing, since nobody kept what
+ * those of a beginning said, and waits for those who are. */
+static bool find_match(const struct engine *e, const struct gen *g,
+                       struct session_match *out)
 {
-    struct engine *e = user;
-    struct gen *g = gen_of(node);
-    if (e->n_running == e->o.max_running)
-        return QUEUE_ALL_BUSY;
-    if (!may_have_room(e, g))
-        return QUEUE_NO_ROOM;
-
     const struct session_wish wish = {.token = g->request.tokens,
                                       .n = g->request.n_tokens,
                                       .rules = &g->request.forget,
                                       .options = &e->o.forget,
                                       .pin = g->request.pin,
                                       .n_pins = g->request.n_pins};
-    struct session_match match = sessions_match(&e->sessions, &wish);
-    if (match.ahead && match.n_ahead - match.n_tokens >= ENGINE_HOLD_LEAST) {
+    if (forget_studies_prompt(wish.rules)) {
+        *out = (struct session_match){0};
+        return ranker_can_begin(e->ranker, wish.rules);
+    }
+    *out = sessions_match(&e->sessions, &wish);
+    return !out->ahead || out->n_ahead - out->n_tokens < ENGINE_HOLD_LEAST;
+}
+
+static enum queue_verdict try_start(void *user, struct queue_node *node)
+{
+    struct engine *e = user;
+    struct gen *g = gen_of(node);
+    struct session_match match;
+    if (e->n_running == e->o.max_running)
+        return QUEUE_ALL_BUSY;
+    if (!may_have_room(e, g))
+        return QUEUE_NO_ROOM;
+    if (!find_match(e, g, &match)) {
         e->look = true;
         return QUEUE_HELD;
     }
@@ -221,6 +234,7 @@ static enum queue_verdict try_start(void *user, struct queue_node *node)
         sampler_fini(&g->sampler);
         return QUEUE_NO_ROOM;
     }
+    ranking_begin(e->ranker, g->session);
     begin(e, g);
     return QUEUE_STARTED;
 }
@@ -273,6 +287,8 @@ void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
                           (double)g->now.retained_entries /
                               (double)g->now.full_entries);
         watch_end(e->watches, g->session);
+        evict_rank(e->evict, g->session);
+        ranking_end(e->ranker, g->session);
         session_rest(&e->sessions, g->session);
         g->session = NULL;
     }

@@ -131,6 +131,7 @@ static void free_memory(struct engine *e)
 {
     evict_free(e->evict);
     watches_free(e->watches);
+    ranker_free(e->ranker);
     if (e->sessions.pool)
         sessions_fini(&e->sessions);
     pool_free(e->pool);
@@ -191,10 +192,22 @@ static enum err new_evict(struct engine *e)
     if (rc != OK)
         return rc;
     e->memory_bytes += watches_bytes(e->watches);
+    const struct ranker_setup ranking = {
+        .lm = &e->lm,
+        .workers = e->o.workers,
+        .options = &e->o.forget,
+        .max_running = e->o.max_running,
+        .max_context = e->o.max_context,
+    };
+    rc = ranker_new(&e->ranker, &ranking);
+    if (rc != OK)
+        return rc;
+    e->memory_bytes += ranker_bytes(e->ranker);
     const struct evict_setup setup = {
         .sessions = &e->sessions,
         .workers = e->o.workers,
         .watches = e->watches,
+        .ranker = e->ranker,
         .options = &e->o.forget,
         .max_sessions = e->max_sessions,
     };

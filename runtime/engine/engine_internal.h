@@ -27,6 +27,7 @@
 #include "runtime/engine/gen.h"
 #include "runtime/engine/lm.h"
 #include "runtime/engine/queue.h"
+#include "runtime/engine/rank.h"
 #include "runtime/engine/sample.h"
 #include "runtime/engine/schedule.h"
 #include "runtime/engine/session.h"
@@ -92,6 +93,7 @@ struct engine {
     struct evict *evict;
     uint64_t slice; /* ENGINE_SLICE; less in tests */
     struct watches *watches;
+    struct ranker *ranker;
     struct queue queue;
     struct schedule schedule;
     struct gen **running; /* [max_running], in order of admission */

@@ -86,20 +86,40 @@ uint64_t evict_bytes(const struct evict *e)
 
 /* ------------------------------------------------------------- the input */
 
-static enum select_rank rank_of(const struct session *s, enum engine_cause why)
+/* Who ranks the entries of a session. */
+static enum forget_policy ranks(const struct session *s, enum engine_cause why)
 {
-    bool retains = s->rules.policy != FORGET_STREAMINGLLM ||
-                   (why == ENGINE_ADMISSION &&
-                    s->rules.admission.ranking == FORGET_RANK_RETENTION);
-    return retains ? SELECT_RETENTION : SELECT_RECENCY;
+    return why == ENGINE_ADMISSION ? forget_ranking(&s->rules)
+                                   : s->rules.policy;
+}
+
+enum select_rank evict_rank_of(const struct session *s, enum engine_cause why)
+{
+    enum forget_policy p = ranks(s, why);
+    if (forget_ranks_by_standing(p))
+        return SELECT_STANDING;
+    return p == FORGET_STREAMINGLLM ? SELECT_RECENCY : SELECT_RETENTION;
 }
 
 /* Equal shares for all heads. */
 static bool is_by_head(const struct session *s, enum engine_cause why)
 {
-    return s->rules.policy == FORGET_TRIMKV &&
-           !(why == ENGINE_ADMISSION &&
-             s->rules.admission.ranking == FORGET_RANK_RETENTION);
+    return ranks(s, why) == FORGET_TRIMKV;
+}
+
+/* Before entries leave s until `most` are left: asks its policy, if it has
+ * something to say. Returns how many are to be left: a prompt is cut to what
+ * the policy keeps, which may be less. */
+static uint64_t ask_policy(struct evict *e, struct session *s,
+                           enum engine_cause why, uint64_t most)
+{
+    uint64_t kept = most;
+    const struct ranking_wish wish = {.by = ranks(s, why), .most = most};
+    if (!e->o.ranker || !forget_ranks_by_standing(wish.by) || !s->is_running ||
+        (why != ENGINE_ADMISSION && ranking_is_fresh(s, wish.by)) ||
+        !ranker_rank(e->o.ranker, s, &wish, &kept))
+        return most;
+    return why == ENGINE_ADMISSION && kept < most ? kept : most;
 }
 
 struct select_session *evict_add(struct evict *e, struct session *s,
@@ -114,7 +134,7 @@ struct select_session *evict_add(struct evict *e, struct session *s,
     e->cause[i] = cause;
     e->session[i] = (struct select_session){
         .table = s->table,
-        .rank = rank_of(s, cause),
+        .rank = evict_rank_of(s, cause),
         .pin = s->pin,
         .n_pins = s->n_pins,
         .n_seen = s->n_stored,
@@ -244,10 +264,11 @@ static uint64_t split_between_groups(struct evict *e, uint64_t k)
         const struct group *g = &e->group[i];
         if (g->i == UINT32_MAX || e->session[g->i].keep)
             continue;
-        const struct session *s = e->of[g->i];
+        struct session *s = e->of[g->i];
+        uint64_t most = table_n_entries(s->table) - g->share;
         e->share[g->i] = g->share;
-        limit(e, &e->session[g->i], s, ENGINE_PRESSURE,
-              table_n_entries(s->table) - g->share, true);
+        (void)ask_policy(e, s, ENGINE_PRESSURE, most);
+        limit(e, &e->session[g->i], s, ENGINE_PRESSURE, most, true);
     }
     return k;
 }
@@ -277,7 +298,8 @@ static void drop_jobs(struct evict *e, uint32_t i_session)
     e->n_jobs = n;
 }
 
-/* A session ends: it is no part of what is under way any more. */
+/* A session ends, or is ranked anew: it is no part of what is under way any
+ * more. */
 static void drop(void *user, const struct session *s)
 {
     struct evict *e = user;
@@ -295,6 +317,17 @@ static void drop(void *user, const struct session *s)
     if (e->is_chosen)
         drop_jobs(e, i);
     e->is_under_way = e->is_chosen ? e->next_job < e->n_jobs : goes_on;
+}
+
+void evict_rank(struct evict *e, struct session *s)
+{
+    const struct ranking_wish wish = {.by = s->rules.policy,
+                                      .only_private = evict_is_under_way(e)};
+    if (!e->o.ranker || !forget_ranks_by_standing(wish.by) ||
+        ranking_is_fresh(s, wish.by))
+        return;
+    drop(e, s);
+    (void)ranker_rank(e->o.ranker, s, &wish, NULL);
 }
 
 /* A session at rest has moved its table. */
@@ -475,8 +508,10 @@ void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
 {
     e->in.n_sessions = 0;
     for (uint32_t i = 0; i < n; i++) {
-        struct select_session *in = evict_add(e, l[i].session, l[i].cause);
-        limit(e, in, l[i].session, l[i].cause, l[i].most, false);
+        struct session *s = l[i].session;
+        uint64_t most = ask_policy(e, s, l[i].cause, l[i].most);
+        struct select_session *in = evict_add(e, s, l[i].cause);
+        limit(e, in, s, l[i].cause, most, false);
     }
     evict_start(e, 0, false);
     (void)evict_step(e, UINT64_MAX, UINT64_MAX, r);
@@ -500,6 +535,7 @@ void evict_cut_lists(struct evict *e, struct session *s, uint32_t most,
                      enum engine_cause cause, struct evict_result *r)
 {
     *r = (struct evict_result){.below = -INFINITY};
+    (void)ask_policy(e, s, cause, (uint64_t)most * e->n_lists);
     for (uint32_t i = 0; i < e->n_lists; i++) {
         struct table view = *s->table;
         if (view.list[i].len <= most)

@@ -5,6 +5,9 @@
  * what is above it. Which entries go is decided by cache/select.h, and they go
  * by cache/compact.h.
  *
+ * Policies that look at more than metadata are asked before entries leave a
+ * running session (rank.h); what they said of one at rest holds.
+ *
  * Retention scores can be compared between sessions, other rankings cannot.
  * So a pass under pressure splits k first: all sessions of the policy dbtrimkv
  * are one group, every other session is its own, and each group gives in
@@ -34,6 +37,7 @@
 #include "base/workers.h"
 #include "cache/select.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/rank.h"
 #include "runtime/engine/session.h"
 #include "runtime/engine/watch.h"
 
@@ -43,6 +47,7 @@ struct evict_setup {
     struct sessions *sessions;
     struct workers *workers; /* may be NULL */
     struct watches *watches; /* of prompts whose entries can be merged */
+    struct ranker *ranker;   /* NULL: standings stay as they are */
     const struct forget_options *options;
     uint32_t max_sessions; /* running and at rest */
 };
@@ -94,6 +99,10 @@ void evict_cut(struct evict *e, const struct evict_limit *limit, uint32_t n,
  * entries. What is shared stays. */
 void evict_cut_lists(struct evict *e, struct session *s, uint32_t most,
                      enum engine_cause cause, struct evict_result *r);
+
+/* s is about to rest: its policy says which of its entries are worth how much,
+ * for the passes to come. A pass under way goes on without s. */
+void evict_rank(struct evict *e, struct session *s);
 
 /* Takes about k entries, counted once, out of what several running sessions
  * share, for all of them: for when a squeeze finds nothing, and nothing is at

@@ -64,6 +64,9 @@ struct evict {
 struct select_session *evict_add(struct evict *e, struct session *s,
                                  enum engine_cause cause);
 
+/* What its entries are ranked by. */
+enum select_rank evict_rank_of(const struct session *s, enum engine_cause why);
+
 /* Begins the selection over what was added; is_all: that is all sessions. */
 void evict_start(struct evict *e, uint64_t k, bool is_all);
 

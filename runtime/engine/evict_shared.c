@@ -122,7 +122,7 @@ static void add_shared(struct evict *e, const struct shared *g)
     struct session *least = e->user[0]; /* that has the fewest entries */
     uint32_t n_seen = UINT32_MAX;
     uint64_t allow = UINT64_MAX; /* entries that all may lose */
-    bool by_age = true;
+    bool by_age = true, by_standing = true;
     for (uint32_t i = 0; i < n; i++) {
         struct session *s = e->user[i];
         uint64_t held = table_n_entries(s->table);
@@ -131,10 +131,14 @@ static void add_shared(struct evict *e, const struct shared *g)
             least = s;
         allow = above < allow ? above : allow;
         n_seen = s->n_stored < n_seen ? s->n_stored : n_seen;
-        by_age &= s->rules.policy == FORGET_STREAMINGLLM;
+        enum select_rank rank = evict_rank_of(s, ENGINE_PRESSURE);
+        by_age &= rank == SELECT_RECENCY;
+        by_standing &= rank == SELECT_STANDING;
     }
     struct select_session *in = evict_add(e, least, ENGINE_PRESSURE);
-    in->rank = by_age ? SELECT_RECENCY : SELECT_RETENTION;
+    in->rank = by_age        ? SELECT_RECENCY
+               : by_standing ? SELECT_STANDING
+                             : SELECT_RETENTION;
     in->floor = table_n_entries(least->table) - allow;
     in->n_users = n;
     in->n_seen = n_seen;

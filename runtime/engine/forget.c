@@ -3,23 +3,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* In the order of enum forget_policy. */
-static const char *const built[] = {"exact", "dbtrimkv", "trimkv",
-                                    "streamingllm"};
+#include "cache/policy/policy.h"
 
-/* Names of docs/design, interface.md, that mean something later. */
-static const char *const policies_to_come[] = {
-    "selkv-window", "snapkv",  "adakv", "pyramidkv",          "h2o",    "tova",
-    "r-kv",         "keydiff", "knorm", "expected-attention", "random", NULL};
-static const char *const rankings_to_come[] = {"selkv", NULL};
+/* In the order of enum forget_policy. */
+static const char *const names[FORGET_N_POLICIES] = {
+    "exact",   "dbtrimkv", "trimkv",    "streamingllm", "selkv-window",
+    "snapkv",  "adakv",    "pyramidkv", "tova",         "r-kv",
+    "keydiff", "knorm",    "random",    "h2o",          "expected-attention",
+    "fastv"};
+
+/* Of docs/design, interface.md, that mean something later. */
 static const char *const fates_to_come[] = {"lookm", "kvmerger", "weightedkv",
                                             "cam", NULL};
 
-enum { N_BUILT = sizeof(built) / sizeof(built[0]) };
-
-#define POLICIES_BUILT "exact (or none), dbtrimkv, trimkv and streamingllm"
-#define ADMISSIONS_BUILT                                                       \
-    "none, and retention or the policy's own name with +merge or +drop"
+#define POLICIES                                                               \
+    "exact (or none), dbtrimkv, trimkv, streamingllm, selkv-window, snapkv, "  \
+    "adakv, pyramidkv, tova, r-kv, keydiff, knorm and random"
+#define ADMISSIONS                                                             \
+    "none, and retention, selkv, h2o, expected-attention, fastv or the name "  \
+    "of a policy with +merge or +drop"
 
 static bool is_in(const char *const *list, const char *name)
 {
@@ -29,57 +31,61 @@ static bool is_in(const char *const *list, const char *name)
     return false;
 }
 
-/* The number of a name in `built`; N_BUILT: it is not there. */
-static int find_built(const char *name)
+/* FORGET_N_POLICIES: there is none of that name. */
+static enum forget_policy find(const char *name)
 {
     int i = 0;
-    while (i < N_BUILT && strcmp(built[i], name) != 0)
+    while (i < FORGET_N_POLICIES && strcmp(names[i], name) != 0)
         i++;
-    return i;
+    return (enum forget_policy)i;
 }
 
 const char *forget_policy_name(enum forget_policy p)
 {
-    return (unsigned)p < N_BUILT ? built[p] : "unknown";
+    return (unsigned)p < FORGET_N_POLICIES ? names[p] : "unknown";
+}
+
+const struct policy *forget_policy_method(enum forget_policy p)
+{
+    return policy_find(forget_policy_name(p));
+}
+
+bool forget_ranks_by_standing(enum forget_policy p)
+{
+    return p >= FORGET_SELKV_WINDOW;
 }
 
 enum err forget_policy_find(enum forget_policy *out, const char *name,
                             struct errmsg *m)
 {
-    int i = strcmp(name, "none") == 0 ? FORGET_EXACT : find_built(name);
-    if (i < N_BUILT) {
-        *out = (enum forget_policy)i;
-        return OK;
-    }
-    if (is_in(policies_to_come, name))
-        return err_set(
-            m, ERR_UNSUPPORTED,
-            "the policy '%s' is not built yet; " POLICIES_BUILT " are", name);
-    return err_set(m, ERR_INVAL,
-                   "'%.40s' is no policy; there are " POLICIES_BUILT, name);
+    enum forget_policy p =
+        strcmp(name, "none") == 0 ? FORGET_EXACT : find(name);
+    if (p == FORGET_N_POLICIES)
+        return err_set(m, ERR_INVAL,
+                       "'%.40s' is no policy; there are " POLICIES, name);
+    struct errmsg why;
+    if (p != FORGET_EXACT &&
+        policy_check(forget_policy_method(p), UINT32_MAX, true, &why) != OK)
+        return err_set(m, ERR_UNSUPPORTED,
+                       "%s; it can be the ranking of an admission (%s+drop), "
+                       "and as policies there are " POLICIES,
+                       why.text, name);
+    *out = p;
+    return OK;
 }
 
-static enum err find_ranking(enum forget_ranking *out, const char *name,
+static enum err find_ranking(enum forget_policy *out, const char *name,
                              enum forget_policy policy, struct errmsg *m)
 {
-    int i = find_built(name);
-    if (strcmp(name, "retention") == 0 || i == FORGET_DBTRIMKV) {
-        *out = FORGET_RANK_RETENTION;
-        return OK;
-    }
+    enum forget_policy p = strcmp(name, "retention") == 0 ? FORGET_DBTRIMKV
+                           : strcmp(name, "selkv") == 0   ? FORGET_SELKV_WINDOW
+                                                          : find(name);
     /* Under exact nothing is cut, so any of them says nothing. */
-    if (i == (int)policy || (i < N_BUILT && policy == FORGET_EXACT)) {
-        *out = FORGET_RANK_POLICY;
-        return OK;
-    }
-    if (i < N_BUILT || is_in(policies_to_come, name) ||
-        is_in(rankings_to_come, name))
-        return err_set(m, ERR_UNSUPPORTED,
-                       "admission by '%s' under the policy %s is not built "
-                       "yet; " ADMISSIONS_BUILT " are",
-                       name, forget_policy_name(policy));
-    return err_set(m, ERR_INVAL,
-                   "'%.40s' is no ranking; there are " ADMISSIONS_BUILT, name);
+    if (p == FORGET_N_POLICIES || (p == FORGET_EXACT && policy != FORGET_EXACT))
+        return err_set(m, ERR_INVAL,
+                       "'%.40s' is no ranking; there are " ADMISSIONS, name);
+    *out = p;
+    return OK;
 }
 
 static enum err find_fate(enum forget_fate *out, const char *name,
@@ -110,15 +116,14 @@ enum err forget_admission_find(struct forget_admission *out, const char *text,
         return OK;
     }
     if (!plus || plus == text || (size_t)(plus - text) >= sizeof(ranking))
-        return err_set(
-            m, ERR_INVAL,
-            "'%.40s' is no RANKING+FATE; there are " ADMISSIONS_BUILT, text);
+        return err_set(m, ERR_INVAL,
+                       "'%.40s' is no RANKING+FATE; there are " ADMISSIONS,
+                       text);
     snprintf(ranking, sizeof(ranking), "%.*s", (int)(plus - text), text);
     struct errmsg about_fate = {""};
     enum err fate = find_fate(&a.fate, plus + 1, &about_fate);
     enum err rc = find_ranking(&a.ranking, ranking, policy, m);
-    /* What nobody knows is said before what is not built. */
-    if (fate != OK && (rc == OK || (fate == ERR_INVAL && rc != ERR_INVAL)))
+    if (fate != OK && rc == OK)
         return err_set(m, fate, "%s", about_fate.text);
     if (rc == OK)
         *out = a;
@@ -128,9 +133,10 @@ enum err forget_admission_find(struct forget_admission *out, const char *text,
 void forget_admission_name(char out[FORGET_ADMISSION_MAX],
                            const struct forget_rules *r)
 {
-    const char *ranking = r->admission.ranking == FORGET_RANK_RETENTION
-                              ? "retention"
-                              : forget_policy_name(r->policy);
+    enum forget_policy p = forget_ranking(r);
+    const char *ranking = p == FORGET_DBTRIMKV       ? "retention"
+                          : p == FORGET_SELKV_WINDOW ? "selkv"
+                                                     : forget_policy_name(p);
     if (r->admission.off || r->policy == FORGET_EXACT)
         snprintf(out, FORGET_ADMISSION_MAX, "none");
     else
@@ -145,10 +151,14 @@ bool forget_policy_needs_gates(enum forget_policy p)
 
 bool forget_needs_gates(const struct forget_rules *r)
 {
-    if (r->policy == FORGET_EXACT)
-        return false;
     return forget_policy_needs_gates(r->policy) ||
-           (!r->admission.off && r->admission.ranking == FORGET_RANK_RETENTION);
+           forget_policy_needs_gates(forget_ranking(r));
+}
+
+bool forget_studies_prompt(const struct forget_rules *r)
+{
+    const struct policy *ranking = forget_policy_method(forget_ranking(r));
+    return ranking && (ranking->needs & (POLICY_COLUMNS | POLICY_FUTURE));
 }
 
 struct forget_rules forget_default_rules(bool has_gates, bool are_tied)
@@ -157,9 +167,10 @@ struct forget_rules forget_default_rules(bool has_gates, bool are_tied)
     return (struct forget_rules){
         .policy = is_global   ? FORGET_DBTRIMKV
                   : has_gates ? FORGET_TRIMKV
-                              : FORGET_STREAMINGLLM,
-        .admission = {.ranking = is_global ? FORGET_RANK_RETENTION
-                                           : FORGET_RANK_POLICY,
+                              : FORGET_SELKV_WINDOW,
+        .admission = {.ranking = is_global   ? FORGET_RANK_RETENTION
+                                 : has_gates ? FORGET_RANK_POLICY
+                                             : FORGET_SELKV_WINDOW,
                       .fate = FORGET_DROP},
     };
 }

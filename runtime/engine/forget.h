@@ -14,18 +14,33 @@
 
 #include "base/err.h"
 
+struct policy; /* cache/policy/policy.h */
+
 /* Who leaves when memory is short. */
 enum forget_policy {
-    FORGET_EXACT,       /* nobody: wait, or be refused */
-    FORGET_DBTRIMKV,    /* learned retention, one ranking over everything */
-    FORGET_TRIMKV,      /* the same gates, equal shares for all heads */
-    FORGET_STREAMINGLLM /* the oldest, but for the sinks */
-};
-
-/* What happens to a prompt that is larger than its share. */
-enum forget_ranking {
-    FORGET_RANK_POLICY,   /* as the policy ranks */
-    FORGET_RANK_RETENTION /* by learned retention */
+    FORGET_EXACT,        /* nobody: wait, or be refused */
+    FORGET_DBTRIMKV,     /* learned retention, one ranking over everything */
+    FORGET_TRIMKV,       /* the same gates, equal shares for all heads */
+    FORGET_STREAMINGLLM, /* the oldest, but for the sinks */
+    /* By standings (rank.h), as docs/policies.md says. */
+    FORGET_SELKV_WINDOW,
+    FORGET_SNAPKV,
+    FORGET_ADAKV,
+    FORGET_PYRAMIDKV,
+    FORGET_TOVA,
+    FORGET_RKV,
+    FORGET_KEYDIFF,
+    FORGET_KNORM,
+    FORGET_RANDOM,
+    /* These rank prompts only, as the ranking of an admission. */
+    FORGET_H2O,
+    FORGET_EXPECTED_ATTENTION,
+    FORGET_FASTV,
+    FORGET_N_POLICIES,
+    /* Rankings of an admission: as the policy of the same rules ranks, and
+     * "retention". */
+    FORGET_RANK_POLICY = FORGET_EXACT,
+    FORGET_RANK_RETENTION = FORGET_DBTRIMKV
 };
 
 enum forget_fate {
@@ -35,7 +50,7 @@ enum forget_fate {
 
 struct forget_admission {
     bool off; /* "none": a prompt is never cut; it waits for room */
-    enum forget_ranking ranking;
+    enum forget_policy ranking; /* what leaves of a prompt beyond its share */
     enum forget_fate fate;
 };
 
@@ -47,12 +62,22 @@ struct forget_rules {
     uint32_t session_tokens; /* cap: entries per list on average; 0: none */
 };
 
+/* What ranks the entries of a prompt, whatever the words for it; FORGET_EXACT:
+ * none of them leaves. */
+static inline enum forget_policy forget_ranking(const struct forget_rules *r)
+{
+    if (r->policy == FORGET_EXACT || r->admission.off)
+        return FORGET_EXACT;
+    return r->admission.ranking == FORGET_RANK_POLICY ? r->policy
+                                                      : r->admission.ranking;
+}
+
 static inline bool forget_rules_equal(const struct forget_rules *a,
                                       const struct forget_rules *b)
 {
     return a->policy == b->policy && a->session_tokens == b->session_tokens &&
            a->admission.off == b->admission.off &&
-           a->admission.ranking == b->admission.ranking &&
+           forget_ranking(a) == forget_ranking(b) &&
            a->admission.fate == b->admission.fate;
 }
 
@@ -74,17 +99,22 @@ struct forget_span {
 /* "exact", "dbtrimkv", ...; constant memory. */
 const char *forget_policy_name(enum forget_policy p);
 
-/* The policy of that name; "none" is another word for exact. ERR_UNSUPPORTED:
- * one of the design that is not built; ERR_INVAL: nobody's name. The sentence
- * names those that are. On error *out is as it was. */
+/* Its definition; NULL for exact. */
+const struct policy *forget_policy_method(enum forget_policy p);
+
+/* True if entries have a rank only after the policy was asked for it. */
+bool forget_ranks_by_standing(enum forget_policy p);
+
+/* The policy of that name that a session can have; "none" is another word for
+ * exact. ERR_UNSUPPORTED: one that ranks prompts only; ERR_INVAL: nobody's
+ * name. The sentence names those that there are. On error *out is as it was. */
 MUST_CHECK enum err forget_policy_find(enum forget_policy *out,
                                        const char *name, struct errmsg *m);
 
-/* "RANKING+FATE" or "none". `policy` is that of the same rules: its own name
- * as a ranking, and only its own, is FORGET_RANK_POLICY ("dbtrimkv" is always
- * the ranking by retention). Under FORGET_EXACT, which cuts nothing, the
- * name of any policy is accepted and means as little as "none". Errors as
- * above. */
+/* "RANKING+FATE" or "none". A ranking is "retention" (dbtrimkv), "selkv"
+ * (selkv-window), or any policy that forgets. Under FORGET_EXACT, which cuts
+ * nothing, the name of any policy is accepted and means as little as "none".
+ * Errors as above; ERR_UNSUPPORTED for what is not built. */
 MUST_CHECK enum err forget_admission_find(struct forget_admission *out,
                                           const char *text,
                                           enum forget_policy policy,
@@ -98,6 +128,10 @@ void forget_admission_name(char out[FORGET_ADMISSION_MAX],
 /* Can these rules only be kept with retention gates? */
 bool forget_policy_needs_gates(enum forget_policy p);
 bool forget_needs_gates(const struct forget_rules *r);
+
+/* Is a prompt ranked by what all of its queries say? Then it is computed from
+ * its first token on, and is no longer than the context. */
+bool forget_studies_prompt(const struct forget_rules *r);
 
 /* What a server does that was told nothing. are_tied: the scores of the gates
  * compare across heads (model_gates_are_tied()); where they do not, every head

@@ -33,6 +33,7 @@ static void move_together(struct engine *e, struct gen *g)
     (void)engine_count(e, &r);
     s->rope = e->lm.reposition(e->lm.self, s->table);
     watch_moved(s);
+    ranking_moved(s);
     assert(s->rope + g->take <= e->o.max_context);
     log_msg(LOG_LEVEL_DEBUG,
             "a session of %u tokens goes on at position %u (%lld us)",

@@ -53,7 +53,8 @@
 #include "cache/table.h"
 #include "runtime/engine/forget.h"
 
-struct watch; /* watch.h */
+struct watch;   /* watch.h */
+struct ranking; /* rank.h */
 
 /* Who owns sessions. Weight and limits of it count for all of them together
  * (docs/design, algorithms 1.3). Entries of exact ones count, too. */
@@ -106,6 +107,10 @@ struct session {
     uint32_t *n_counted; /* [n_lists] entries that n_held knows of */
     struct watch *watch; /* while its prompt is admitted, or NULL */
     struct session_below below;
+    struct ranking *ranking; /* while it runs, or NULL */
+    /* Who gave its entries their standings, and n_stored then. */
+    enum forget_policy ranked_by;
+    uint32_t ranked_at;
 };
 
 /* True if all that it has stored is there as it was computed: then it serves

@@ -29,6 +29,7 @@ static void add_run(struct engine *e, struct batch *b, struct gen *g,
         .n_rows = n,
         .pos = pos,
         .probe = s->watch ? watch_probe(s->watch) : NULL,
+        .also = ranking_probe(s),
     };
     e->run_gen[b->n_runs++] = g;
     b->n_rows += n;
@@ -133,9 +134,12 @@ static void cut_to_caps(struct engine *e)
     }
     engine_cut(e, n);
     cut_what_is_shared(e, n);
-    for (uint32_t i = 0; i < e->n_running; i++)
-        if (e->running[i]->prefill.left == 0)
-            watch_end(e->watches, e->running[i]->session);
+    for (uint32_t i = 0; i < e->n_running; i++) {
+        if (e->running[i]->prefill.left > 0)
+            continue;
+        watch_end(e->watches, e->running[i]->session);
+        ranking_prompt_ends(e->ranker, e->running[i]->session);
+    }
 }
 
 /* Passes e->piece on to the text that is shown. */

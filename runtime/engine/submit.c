@@ -150,6 +150,7 @@ static bool may_pass_context(const struct engine *e,
     uint64_t least = engine_floor(e, r->pin, r->n_pins);
     return e->o.forget.unbounded_context && r->forget.policy != FORGET_EXACT &&
            !r->forget.admission.off &&
+           (r->n_tokens <= context || !forget_studies_prompt(&r->forget)) &&
            ((cap > 0 && cap < context) || e->pool_tokens < context) &&
            least + 2ull * engine_context_margin(e) <= context &&
            r->n_tokens < INT32_MAX - 2 * ENGINE_ANSWER_MAX;
@@ -167,6 +168,9 @@ static const char *bound_reason(const struct engine *e,
         return "; with the policy exact no session goes on beyond it";
     if (r->forget.admission.off)
         return "; with the admission none no session goes on beyond it";
+    if (forget_studies_prompt(&r->forget))
+        return "; with an admission that looks at all queries of a prompt no "
+               "prompt goes on beyond it";
     if ((cap == 0 || cap >= context) && e->pool_tokens >= context)
         return "; a session goes on beyond it when its session_tokens are "
                "below it";

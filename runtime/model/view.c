@@ -288,6 +288,13 @@ static void read_list(void *ctx, int task, int thread)
 
 /* ------------------------------------------------------------------ a view */
 
+void view_clear(struct view *v)
+{
+    drop_arrays(v);
+    memset(v->list, 0, n_lists(v) * sizeof(*v->list));
+    v->view.n_entries = 0;
+}
+
 static bool is_of(const struct view *v, uint32_t i_list, const uint32_t *layer)
 {
     uint32_t l = i_list / v->view.n_kv_heads;
@@ -310,13 +317,11 @@ static enum err prepare(struct view *v, const struct table *t,
     }
     enum err rc =
         v->needs & ~view_offers(v->probe) ? ERR_INVAL : make_arrays(v, longest);
-    if (rc != OK) {
-        memset(v->list, 0, n_lists(v) * sizeof(*v->list));
-        v->view.n_entries = 0;
-        return rc;
-    }
-    set_pointers(v);
-    return OK;
+    if (rc == OK)
+        set_pointers(v);
+    else
+        view_clear(v);
+    return rc;
 }
 
 enum err view_fill(struct view *v, const struct table *t, const struct probe *p,

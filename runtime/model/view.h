@@ -48,6 +48,9 @@ MUST_CHECK enum err view_fill_layers(struct view *v, const struct table *t,
                                      uint32_t needs, uint32_t n_window,
                                      const uint32_t layer[2]);
 
+/* Empty, and without the memory of its entries. */
+void view_clear(struct view *v);
+
 const struct policy_view *view_get(const struct view *v);
 
 /* [n_entries of the view]: the entry's place in its list. */

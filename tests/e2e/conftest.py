@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import tiny_model  # noqa: E402
 from ebb_server import Server  # noqa: E402
 
 
@@ -20,6 +21,14 @@ def shared(ebb, small_model):
 def server(shared):
     yield shared
     assert shared.process.poll() is None, shared.log()[-3000:]
+
+
+@pytest.fixture(scope="session")
+def tiny(small_model, tmp_path_factory):
+    """The file of a quick model; gates for it are beside it."""
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny_model.write_gates(folder / "gates.safetensors")
+    return tiny_model.write(folder / "tiny.gguf", small_model)
 
 
 @pytest.fixture

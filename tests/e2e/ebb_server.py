@@ -1,5 +1,6 @@
 """Starting the program, and talking to it over bare sockets."""
 import json
+import random
 import re
 import signal
 import socket
@@ -12,6 +13,8 @@ import openai
 import prometheus_client.parser
 
 CHAT = "/v1/chat/completions"
+WORDS = """river stone bread winter letter bridge market evening garden music
+harbour apple window journey candle silver mountain horse paper summer""".split()
 
 
 class Server:
@@ -159,6 +162,11 @@ def chat(text="Say hi.", **fields):
         {"role": "user", "content": text}]
     return {"model": "default", "messages": messages, "temperature": 0,
             "max_tokens": 16, **fields}
+
+
+def words(seed, n):
+    rng = random.Random(str(seed))
+    return " ".join(rng.choice(WORDS) for _ in range(n))
 
 
 ENDLESS = {"text": "Count from one to a thousand in words.",

@@ -68,10 +68,13 @@ def test_settings_that_the_model_cannot_do(ebb, small_model):
 
 @pytest.mark.parametrize("args, words", [
     (["--policy", "dbtrimkw"], ["--policy", "dbtrimkw", "streamingllm"]),
-    (["--policy", "snapkv"], ["--policy", "snapkv", "not built"]),
+    (["--policy", "h2o"], ["--policy", "h2o", "h2o+drop"]),
+    (["--policy", "fastv"], ["--policy", "fastv", "snapkv"]),
     (["--gates", "none.safetensors"], ["--gates", "none.safetensors"]),
     (["--gates", "none", "--policy", "dbtrimkv"], ["--policy", "train"]),
-    (["--admission", "selkv+merge"], ["--admission", "selkv", "drop"]),
+    (["--gates", "none", "--admission", "trimkv+drop"],
+     ["--admission", "train"]),
+    (["--admission", "snapkw+merge"], ["--admission", "snapkw", "selkv"]),
     (["--admission", "retention+glue"], ["--admission", "glue"]),
     (["--unbounded-context", "--session-tokens", 8192],
      ["--session-tokens", "8192"])])

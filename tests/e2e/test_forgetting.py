@@ -10,22 +10,12 @@ import threading
 import time
 
 import pytest
-import tiny_model
-from ebb_server import CHAT, Server, chat
+from ebb_server import CHAT, Server, chat, words
 from tiny_model import LISTS, TOKEN_BYTES
 
 TEXT = "/v1/completions"
-WORDS = """river stone bread winter letter bridge market evening garden music
-harbour apple window journey candle silver mountain horse paper summer""".split()
 FORGETFUL = ("dbtrimkv", "trimkv", "streamingllm")
 ANSWERS = int(os.environ.get("EBB_TEST_ANSWERS", "24"))
-
-
-@pytest.fixture(scope="session")
-def tiny(small_model, tmp_path_factory):
-    """The tiny model's file."""
-    folder = tmp_path_factory.mktemp("tiny")
-    return tiny_model.write(folder / "tiny.gguf", small_model)
 
 
 @pytest.fixture
@@ -33,7 +23,7 @@ def serve(ebb, tiny):
     """serve(tokens, *flags): a server with gates, whose KV memory holds so
     many."""
     started = []
-    gates = tiny_model.write_gates(tiny.with_name("gates.safetensors"))
+    gates = tiny.with_name("gates.safetensors")
 
     def serve(tokens, *flags):
         started.append(Server(ebb, tiny, "--gates", gates, "--kv-memory",
@@ -43,11 +33,6 @@ def serve(ebb, tiny):
     yield serve
     for server in started:
         server.close()
-
-
-def words(seed, n):
-    rng = random.Random(str(seed))
-    return " ".join(rng.choice(WORDS) for _ in range(n))
 
 
 def adds_up(kv, lists=LISTS):

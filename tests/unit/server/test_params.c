@@ -442,8 +442,10 @@ static void the_kv_object_knows_its_fields(void **state)
                 "\"append\":false,\"priority\":0,\"pin\":[]}}",
                 "", "");
     expect_chat("{\"kv\":[]}", "invalid_type", "kv");
-    expect_chat("{\"kv\":{\"policy\":\"snapkv\"}}", "unsupported_value",
+    expect_chat("{\"kv\":{\"policy\":\"snapkv\"}}", "", "");
+    expect_chat("{\"kv\":{\"policy\":\"h2o\"}}", "unsupported_value",
                 "kv.policy");
+    expect_chat("{\"kv\":{\"admission\":\"h2o+drop\"}}", "", "");
     expect_chat("{\"kv\":{\"policy\":\"dbtrimkw\"}}", "invalid_value",
                 "kv.policy");
     expect_chat("{\"kv\":{\"policy\":1}}", "invalid_type", "kv.policy");
@@ -490,7 +492,7 @@ static void a_request_gets_the_servers_rules_but_for_what_it_asks(void **state)
     r = rules_of("{\"admission\":\"streamingllm+drop\",\"session_tokens\":20,"
                  "\"policy\":\"streamingllm\"}");
     assert_int_equal(r.policy, FORGET_STREAMINGLLM);
-    assert_int_equal(r.admission.ranking, FORGET_RANK_POLICY);
+    assert_int_equal(r.admission.ranking, FORGET_STREAMINGLLM);
     assert_int_equal(r.session_tokens, 20);
     r = rules_of("{\"admission\":\"none\"}");
     assert_true(r.admission.off);
@@ -547,6 +549,9 @@ static void without_gates_what_needs_them_is_refused(void **state)
     }
     expect_chat("{\"kv\":{\"admission\":\"retention+drop\"}}",
                 "unsupported_value", "kv.admission");
+    expect_chat("{\"kv\":{\"admission\":\"trimkv+drop\"}}",
+                "unsupported_value", "kv.admission");
+    expect_chat("{\"kv\":{\"admission\":\"selkv+drop\"}}", "", "");
     expect_chat("{\"kv\":{\"admission\":\"selkv+glue\"}}", "invalid_value",
                 "kv.admission");
     expect_chat("{\"kv\":{\"policy\":\"streamingllm\"}}", "", "");

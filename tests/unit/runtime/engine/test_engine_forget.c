@@ -735,7 +735,7 @@ static void place(struct engine *e, struct order *o, struct rng *r)
     if (rng_below(r, 2) == 0)
         q.forget = rules(FORGET_DBTRIMKV);
     else
-        q.forget.admission.ranking = (enum forget_ranking)rng_below(r, 2);
+        q.forget.admission.ranking = (enum forget_policy)rng_below(r, 2);
     if (rng_below(r, 5) == 0)
         q.forget.session_tokens = (uint32_t)rng_below(r, 80);
     o->is_exact = q.forget.policy == FORGET_EXACT;

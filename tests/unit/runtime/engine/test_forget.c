@@ -5,36 +5,81 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 
+#include "cache/policy/policy.h"
 #include "runtime/engine/forget.h"
 
 static void names_and_policies_are_each_others_inverse(void **state)
 {
     (void)state;
-    for (int p = FORGET_EXACT; p <= FORGET_STREAMINGLLM; p++) {
-        enum forget_policy found = FORGET_EXACT;
+    uint32_t n_methods = 0;
+    enum forget_policy found;
+    for (int p = FORGET_EXACT; p < FORGET_H2O; p++) {
         const char *name = forget_policy_name((enum forget_policy)p);
+        found = FORGET_N_POLICIES;
         assert_int_equal(forget_policy_find(&found, name, NULL), OK);
         assert_int_equal(found, p);
     }
-    enum forget_policy found = FORGET_TRIMKV;
     assert_int_equal(forget_policy_find(&found, "none", NULL), OK);
     assert_int_equal(found, FORGET_EXACT);
+    assert_null(forget_policy_method(FORGET_EXACT));
+    /* Every policy that there is, under its own name. */
+    for (int p = FORGET_EXACT + 1; p < FORGET_N_POLICIES; p++) {
+        const struct policy *method =
+            forget_policy_method((enum forget_policy)p);
+        assert_non_null(method);
+        assert_string_equal(method->name,
+                            forget_policy_name((enum forget_policy)p));
+        assert_int_equal(method->at_decode, p < FORGET_H2O);
+        n_methods++;
+    }
+    assert_non_null(policy_at(n_methods - 1));
+    assert_null(policy_at(n_methods));
 }
 
-static void what_is_not_built_differs_from_what_nobody_knows(void **state)
+/* What needs more than the metadata of an entry is asked before it is ranked.
+ */
+static void what_needs_a_look_ranks_by_standings(void **state)
 {
     (void)state;
+    assert_false(forget_ranks_by_standing(FORGET_EXACT));
+    for (int p = FORGET_EXACT + 1; p < FORGET_N_POLICIES; p++) {
+        const struct policy *m = forget_policy_method((enum forget_policy)p);
+        bool looks =
+            (m->needs & ~(uint32_t)POLICY_LOG_BETA) != 0 || p == FORGET_RANDOM;
+        assert_int_equal(forget_ranks_by_standing((enum forget_policy)p),
+                         looks);
+    }
+}
+
+static void what_ranks_prompts_only_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const prompts[] = {"h2o", "expected-attention", "fastv"};
     struct errmsg m;
     enum forget_policy p = FORGET_TRIMKV;
-    assert_int_equal(forget_policy_find(&p, "snapkv", &m), ERR_UNSUPPORTED);
-    assert_non_null(strstr(m.text, "snapkv"));
-    assert_non_null(strstr(m.text, "streamingllm"));
+    for (size_t i = 0; i < 3; i++) {
+        struct forget_admission a;
+        char text[64];
+        assert_int_equal(forget_policy_find(&p, prompts[i], &m),
+                         ERR_UNSUPPORTED);
+        assert_non_null(strstr(m.text, prompts[i]));
+        assert_non_null(strstr(m.text, "snapkv"));
+        /* What the sentence proposes is possible. */
+        snprintf(text, sizeof(text), "%s+drop", prompts[i]);
+        assert_non_null(strstr(m.text, text));
+        assert_int_equal(forget_admission_find(&a, text, FORGET_SNAPKV, NULL),
+                         OK);
+        assert_string_equal(forget_policy_name(a.ranking), prompts[i]);
+    }
     assert_int_equal(forget_policy_find(&p, "snapkw", &m), ERR_INVAL);
     assert_non_null(strstr(m.text, "snapkw"));
+    assert_non_null(strstr(m.text, "selkv-window"));
     assert_int_equal(forget_policy_find(&p, "", &m), ERR_INVAL);
     assert_int_equal(forget_policy_find(&p, "EXACT", &m), ERR_INVAL);
+    assert_int_equal(forget_policy_find(&p, "selkv", &m), ERR_INVAL);
     assert_int_equal(p, FORGET_TRIMKV);
 }
 
@@ -55,7 +100,7 @@ static void admissions_are_a_ranking_and_a_fate(void **state)
         const char *text;
         enum forget_policy policy;
         bool off;
-        enum forget_ranking ranking;
+        enum forget_policy ranking;
         enum forget_fate fate;
     } good[] = {
         {"none", FORGET_DBTRIMKV, true, FORGET_RANK_POLICY, FORGET_DROP},
@@ -63,12 +108,20 @@ static void admissions_are_a_ranking_and_a_fate(void **state)
          FORGET_DROP},
         {"dbtrimkv+drop", FORGET_STREAMINGLLM, false, FORGET_RANK_RETENTION,
          FORGET_DROP},
-        {"trimkv+drop", FORGET_TRIMKV, false, FORGET_RANK_POLICY, FORGET_DROP},
-        {"streamingllm+drop", FORGET_STREAMINGLLM, false, FORGET_RANK_POLICY,
+        {"trimkv+drop", FORGET_TRIMKV, false, FORGET_TRIMKV, FORGET_DROP},
+        {"trimkv+drop", FORGET_SNAPKV, false, FORGET_TRIMKV, FORGET_DROP},
+        {"streamingllm+drop", FORGET_STREAMINGLLM, false, FORGET_STREAMINGLLM,
          FORGET_DROP},
+        {"selkv+merge", FORGET_DBTRIMKV, false, FORGET_SELKV_WINDOW,
+         FORGET_MERGE},
+        {"selkv-window+drop", FORGET_DBTRIMKV, false, FORGET_SELKV_WINDOW,
+         FORGET_DROP},
+        {"h2o+merge", FORGET_TOVA, false, FORGET_H2O, FORGET_MERGE},
+        {"expected-attention+drop", FORGET_STREAMINGLLM, false,
+         FORGET_EXPECTED_ATTENTION, FORGET_DROP},
         {"retention+merge", FORGET_DBTRIMKV, false, FORGET_RANK_RETENTION,
          FORGET_MERGE},
-        {"streamingllm+selkv", FORGET_STREAMINGLLM, false, FORGET_RANK_POLICY,
+        {"streamingllm+selkv", FORGET_STREAMINGLLM, false, FORGET_STREAMINGLLM,
          FORGET_MERGE},
     };
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -77,12 +130,8 @@ static void admissions_are_a_ranking_and_a_fate(void **state)
         assert_int_equal(a.ranking, good[i].ranking);
         assert_int_equal(a.fate, good[i].fate);
     }
-    static const char *const later[] = {
-        "selkv+drop", "snapkv+drop", "selkv+merge",
-        "trimkv+drop" /* not the policy's own */, "retention+cam"};
-    for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++)
-        assert_int_equal(admission(later[i], FORGET_STREAMINGLLM, &a),
-                         ERR_UNSUPPORTED);
+    assert_int_equal(admission("retention+cam", FORGET_STREAMINGLLM, &a),
+                     ERR_UNSUPPORTED);
     static const char *const bad[] = {
         "",
         "+",
@@ -93,6 +142,8 @@ static void admissions_are_a_ranking_and_a_fate(void **state)
         "retention+glue",
         "selkv+glue",
         "what+drop",
+        "exact+drop",
+        "none+drop",
         "retention+drop+drop",
         "exact+drop+",
         "a-ranking-with-a-name-longer-than-any+drop"};
@@ -105,45 +156,44 @@ static void under_exact_every_admission_means_none(void **state)
 {
     (void)state;
     struct forget_rules r = {.policy = FORGET_EXACT};
-    static const char *const good[] = {"none", "exact+drop", "trimkv+merge",
-                                       "retention+drop", "streamingllm+merge"};
+    static const char *const good[] = {
+        "none",           "exact+drop",         "trimkv+merge",
+        "retention+drop", "streamingllm+merge", "h2o+drop"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         char name[FORGET_ADMISSION_MAX];
         assert_int_equal(admission(good[i], FORGET_EXACT, &r.admission), OK);
         forget_admission_name(name, &r);
         assert_string_equal(name, "none");
         assert_false(forget_needs_gates(&r));
+        assert_false(forget_studies_prompt(&r));
     }
-    assert_int_equal(admission("snapkv+drop", FORGET_EXACT, &r.admission),
-                     ERR_UNSUPPORTED);
     assert_int_equal(admission("what+drop", FORGET_EXACT, &r.admission),
                      ERR_INVAL);
-    assert_int_equal(admission("exact+drop", FORGET_TRIMKV, &r.admission),
-                     ERR_UNSUPPORTED);
 }
 
 static void the_name_of_an_admission_is_read_back(void **state)
 {
     (void)state;
-    for (int p = FORGET_DBTRIMKV; p <= FORGET_STREAMINGLLM; p++) {
-        for (int i = 0; i < 4; i++) {
-            struct forget_rules r = {
-                .policy = (enum forget_policy)p,
-                .admission = {.off = i == 2,
-                              .fate = i == 3 ? FORGET_MERGE : FORGET_DROP,
-                              .ranking = i == 1 ? FORGET_RANK_RETENTION
-                                                : FORGET_RANK_POLICY}};
-            char text[FORGET_ADMISSION_MAX];
-            struct forget_admission a;
-            forget_admission_name(text, &r);
-            assert_int_equal(admission(text, r.policy, &a), OK);
-            assert_int_equal(a.off, r.admission.off);
-            assert_int_equal(a.fate, r.admission.fate);
-            /* The policy's own ranking is retention where it is dbtrimkv. */
-            if (!a.off && p != FORGET_DBTRIMKV)
-                assert_int_equal(a.ranking, r.admission.ranking);
-        }
-    }
+    for (int p = FORGET_DBTRIMKV; p < FORGET_H2O; p++)
+        for (int ranking = 0; ranking < FORGET_N_POLICIES; ranking++)
+            for (int i = 0; i < 3; i++) {
+                struct forget_rules r = {
+                    .policy = (enum forget_policy)p,
+                    .admission = {.off = i == 2,
+                                  .fate = i == 1 ? FORGET_MERGE : FORGET_DROP,
+                                  .ranking = (enum forget_policy)ranking}};
+                struct forget_rules back = {.policy = r.policy};
+                char text[FORGET_ADMISSION_MAX];
+                forget_admission_name(text, &r);
+                assert_int_equal(admission(text, r.policy, &back.admission),
+                                 OK);
+                if (i == 2)
+                    assert_string_equal(text, "none");
+                else
+                    assert_true(forget_rules_equal(&r, &back));
+                assert_int_equal(back.admission.off, i == 2);
+                assert_int_equal(forget_ranking(&back), forget_ranking(&r));
+            }
     struct forget_rules exact = {.policy = FORGET_EXACT};
     char text[FORGET_ADMISSION_MAX];
     forget_admission_name(text, &exact);
@@ -154,8 +204,13 @@ static void gates_are_needed_by_what_ranks_with_them(void **state)
 {
     (void)state;
     struct forget_rules r = forget_default_rules(false, false);
+    char text[FORGET_ADMISSION_MAX];
     assert_false(forget_needs_gates(&r));
-    assert_int_equal(r.policy, FORGET_STREAMINGLLM);
+    assert_int_equal(r.policy, FORGET_SELKV_WINDOW);
+    forget_admission_name(text, &r);
+    assert_string_equal(text, "selkv+drop");
+    r.admission.ranking = FORGET_TRIMKV;
+    assert_true(forget_needs_gates(&r));
     r.admission.ranking = FORGET_RANK_RETENTION;
     assert_true(forget_needs_gates(&r));
     r.admission.off = true;
@@ -172,15 +227,31 @@ static void gates_are_needed_by_what_ranks_with_them(void **state)
     assert_false(forget_needs_gates(&r));
 }
 
+static void some_rankings_study_the_whole_prompt(void **state)
+{
+    (void)state;
+    struct forget_rules r = {.policy = FORGET_SNAPKV};
+    for (int p = 0; p < FORGET_N_POLICIES; p++) {
+        r.admission.off = false;
+        r.admission.ranking = (enum forget_policy)p;
+        assert_int_equal(forget_studies_prompt(&r),
+                         p == FORGET_H2O || p == FORGET_EXPECTED_ATTENTION);
+        r.admission.off = true;
+        assert_false(forget_studies_prompt(&r));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_policies_are_each_others_inverse),
-        cmocka_unit_test(what_is_not_built_differs_from_what_nobody_knows),
+        cmocka_unit_test(what_needs_a_look_ranks_by_standings),
+        cmocka_unit_test(what_ranks_prompts_only_is_refused_by_name),
         cmocka_unit_test(admissions_are_a_ranking_and_a_fate),
         cmocka_unit_test(under_exact_every_admission_means_none),
         cmocka_unit_test(the_name_of_an_admission_is_read_back),
         cmocka_unit_test(gates_are_needed_by_what_ranks_with_them),
+        cmocka_unit_test(some_rankings_study_the_whole_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,201 @@
+/* small.h - an engine over a tiny model, whose retention is drawn, so that
+ * what stays is scattered over the prompt. For tests of what the engine makes
+ * of keys, values and queries; the toy (toy.h) has none.
+ */
+#ifndef TESTS_ENGINE_SMALL_H
+#define TESTS_ENGINE_SMALL_H
+
+#include "tests/unit/runtime/model/model_check.h"
+#include "toy.h"
+
+enum {
+    SMALL_PROMPT = 400,
+    SMALL_ANSWER = 30,
+    SMALL_ROWS = 64,
+    SMALL_CONTEXT = 1024,
+    SMALL_LAYERS = 2,
+    SMALL_HEADS = 2,
+    SMALL_LISTS = SMALL_LAYERS * SMALL_HEADS,
+    SMALL_SINKS = 4,
+    SMALL_RECENT = 16,
+    SMALL_LEAST = 20 /* of a head */
+};
+
+/* The tiny model with few tokens, and the toy's tokenizer. */
+struct small {
+    struct rig rig;
+    struct toy toy;
+    struct engine *e;
+    float *logits;       /* [max_running][n_vocab of the model] */
+    atomic_int n_biased; /* entries with a bias, after any step */
+};
+
+static inline void small_draw_retention(const struct table *t)
+{
+    for (uint32_t i = 0; i < SMALL_LISTS; i++)
+        for (uint32_t e = 0; e < t->list[i].len; e++) {
+            struct kv_meta *m =
+                pool_meta(t->pool, t->list[i].unit[e / KV_UNIT]);
+            uint64_t h = toy_mix(i, (uint64_t)m->pos[e % KV_UNIT]) % 1000;
+            m->log_beta[e % KV_UNIT] = -(float)h * 1e-3f;
+        }
+}
+
+static inline void small_count_biased(struct small *s, const struct table *t)
+{
+    const struct kv_layout *y = pool_layout(t->pool);
+    for (uint32_t i = 0; i < SMALL_LISTS; i++) {
+        const struct kv_list *l = &t->list[i];
+        for (uint32_t e = 0; e < l->len; e++) {
+            float bias;
+            memcpy(&bias,
+                   pool_data(t->pool, l->unit[e / KV_UNIT]) + y->bias +
+                       4 * (size_t)(e % KV_UNIT),
+                   4);
+            if (bias > 0)
+                atomic_fetch_add(&s->n_biased, 1);
+        }
+    }
+}
+
+static inline void small_step(void *self, const struct model_batch *batch)
+{
+    struct small *s = self;
+    struct model_batch b = *batch;
+    b.logits = s->logits;
+    while (atomic_load(&s->toy.is_held)) {
+        atomic_store(&s->toy.is_stuck, true);
+        toy_sleep(200);
+    }
+    model_step(s->rig.model, &b);
+    for (uint32_t r = 0; r < b.n_runs; r++) {
+        small_draw_retention(b.runs[r].table);
+        small_count_biased(s, b.runs[r].table);
+    }
+    for (uint32_t k = 0; k < b.n_logits; k++)
+        memcpy(batch->logits + (size_t)k * TOY_VOCAB,
+               b.logits + (size_t)k * s->rig.n_vocab,
+               TOY_VOCAB * sizeof(float));
+}
+
+static inline uint32_t small_reposition(void *self, struct table *table)
+{
+    struct small *s = self;
+    return model_reposition(s->rig.model, table);
+}
+
+/* The tiny model of that name. */
+static inline void small_open_rig(struct rig *r, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
+    const struct rig_options o = {
+        .path = path,
+        .ops = ops_best(),
+        .n_threads = 2,
+        .kv_type = KV_F16,
+        .max_rows = SMALL_ROWS,
+        .max_runs = 4,
+        .max_context = SMALL_CONTEXT,
+        .kv_bytes = 4 << 20,
+    };
+    rig_open(r, &o);
+    const struct model_info *i = model_info(r->model);
+    assert_true(i->n_layers == SMALL_LAYERS && i->n_kv_heads == SMALL_HEADS);
+}
+
+/* The budget in tokens of an f16 pool. */
+static inline void small_set_up(struct small *s, const char *name,
+                                uint32_t tokens)
+{
+    struct kv_layout y;
+    struct errmsg m = {""};
+    memset(s, 0, sizeof(*s));
+    toy_init(&s->toy);
+    small_open_rig(&s->rig, name);
+    const struct model_info *i = model_info(s->rig.model);
+    s->logits = malloc(sizeof(float) * 4 * s->rig.n_vocab);
+    kv_layout_init(&y, KV_F16, i->head_dim);
+    struct engine_options eo = toy_options(&s->toy, tokens);
+    eo.kv_type = KV_F16;
+    eo.kv_bytes =
+        pool_unit_bytes(&y) * SMALL_LISTS * ((uint64_t)tokens / KV_UNIT);
+    eo.workers = s->rig.workers;
+    eo.max_context = SMALL_CONTEXT;
+    eo.max_running = 4;
+    eo.max_step_rows = SMALL_ROWS;
+    eo.deterministic = true;
+    eo.merge = merge_options_default();
+    eo.forget = (struct forget_options){
+        .rules = {.policy = FORGET_DBTRIMKV,
+                  .admission.ranking = FORGET_RANK_RETENTION},
+        .min_head = SMALL_LEAST,
+        .n_sinks = SMALL_SINKS,
+        .n_recent = SMALL_RECENT};
+    const struct lm lm = {.self = s,
+                          .n_vocab = TOY_VOCAB,
+                          .n_layers = SMALL_LAYERS,
+                          .n_kv_heads = SMALL_HEADS,
+                          .head_dim = i->head_dim,
+                          .step = small_step,
+                          .reposition = small_reposition,
+                          .model = s->rig.model};
+    if (engine_new_lm(&s->e, &eo, &lm, &m) != OK)
+        fail_msg("%s", m.text);
+}
+
+static inline void small_tear_down(struct small *s)
+{
+    struct engine_stats st;
+    engine_stats(s->e, &st);
+    assert_int_equal(st.live_bytes + st.reserved_bytes, 0);
+    toy_check_stats(s->e);
+    engine_free(s->e);
+    free(s->logits);
+    rig_close(&s->rig);
+    toy_fini(&s->toy);
+}
+
+/* A text; `seed` changes it from token `from` on. */
+static inline void small_text(int32_t p[SMALL_PROMPT], uint32_t from,
+                              uint64_t seed)
+{
+    struct rng rng;
+    rng_seed(&rng, 5);
+    for (uint32_t i = 0; i < SMALL_PROMPT; i++) {
+        if (i == from)
+            rng_seed(&rng, seed);
+        p[i] = (int32_t)rng_below(&rng, TOY_END);
+    }
+}
+
+/* The first n tokens of that text, and an answer of SMALL_ANSWER. */
+static inline struct gen *small_ask_other(struct small *s, uint32_t n,
+                                          uint32_t from, uint64_t seed,
+                                          struct forget_rules r)
+{
+    int32_t p[SMALL_PROMPT];
+    small_text(p, from, seed);
+    struct gen_request q = toy_request(p, n, SMALL_ANSWER);
+    q.params.ignore_eos = true;
+    q.forget = r;
+    return toy_submit(s->e, &q);
+}
+
+static inline struct gen *small_ask(struct small *s, uint32_t n,
+                                    struct forget_rules r)
+{
+    return small_ask_other(s, n, SMALL_PROMPT, 0, r);
+}
+
+static inline struct gen_status small_finish(struct gen *g, struct buf *text)
+{
+    struct gen_status s = toy_finish(g, text);
+    assert_int_equal(s.retained_entries + s.evicted_entries, s.full_entries);
+    assert_true(s.merged_entries <= s.evicted_entries);
+    assert_int_equal(s.completion_tokens, SMALL_ANSWER);
+    gen_release(g);
+    return s;
+}
+
+#endif
