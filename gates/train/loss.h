@@ -9,6 +9,11 @@
  *           answers a question of the sequence; 0 where there is none
  *     loss = kl + u ntp + a answer + w cap
  *
+ * The vocabulary costs a large part of a step, so kl and ntp may be taken over
+ * a share of the positions, drawn at random: each then stands for as many as
+ * were not drawn, which leaves the expected loss and its gradient as they are.
+ * All positions that predict an answer are always taken.
+ *
  * S_t is the soft number of entries alive at step t, n_t L H the number there
  * would be if nothing faded.
  *
@@ -50,7 +55,15 @@ struct loss_input {
     uint32_t n_tokens;        /* T, at least 2 */
     double ntp_weight;        /* u */
     double answer_weight;     /* a */
+    double positions;         /* share that is looked at; 0: all, as is 1 */
+    uint64_t seed;            /* of the draw */
 };
+
+/* The positions that are looked at, in order. out has room for n_tokens;
+ * returns how many. *stands_for: the positions that each of them counts as,
+ * unless it predicts an answer. */
+size_t loss_choose(uint32_t *out, double *stands_for,
+                   const struct loss_input *in);
 
 /* All of a sequence but cap and alive. d_student (may be NULL) gets the
  * gradient of kl + u ntp + a answer. Logits exist for a block of positions at a

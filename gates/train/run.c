@@ -73,13 +73,13 @@ static enum err describe(struct run *r, const struct frozen *f,
                      "%s layers=%u embd=%u heads=%u width=%u steps=%" PRIu64
                      " warm-up=%" PRIu64
                      " tokens=%u memory=%.17g weight=%.17g ntp-weight=%.17g "
-                     "answer-weight=%.17g lr=%.9g "
+                     "answer-weight=%.17g loss-positions=%.17g lr=%.9g "
                      "seed=%" PRIu64 " text-tokens=%zu",
                      o->identity == NULL ? "" : o->identity, f->shape.n_layers,
                      f->shape.n_embd, f->shape.n_kv_heads, r->g->shape.width,
                      o->steps, o->warm_up, o->tokens, o->memory, o->weight,
-                     o->ntp_weight, o->answer_weight, (double)o->lr, o->seed,
-                     mix_n_tokens(r->mix));
+                     o->ntp_weight, o->answer_weight, o->positions,
+                     (double)o->lr, o->seed, mix_n_tokens(r->mix));
     return n > 0 && (size_t)n < sizeof(r->settings)
                ? OK
                : err_set(m, ERR_INVAL,
@@ -240,7 +240,11 @@ static enum err one_step(struct run *r, struct errmsg *m)
     if (rc != OK)
         return rc;
     memset(r->grad, 0, r->n * sizeof(float));
-    struct trainer_sequence x = {r->tokens, mix_answers(r->mix), o->tokens};
+    uint64_t draw = o->seed;
+    struct trainer_sequence x = {.tokens = r->tokens,
+                                 .is_answer = mix_answers(r->mix),
+                                 .n_tokens = o->tokens,
+                                 .seed = rng_splitmix(&draw) + r->step};
     trainer_gradient(r->trainer, &x, r->grad, &s.v);
     trainer_tie(r->g, r->grad);
     r->step++;
@@ -304,6 +308,7 @@ static enum err allocate(struct run *r, const struct frozen *f,
                                 .capacity_weight = r->o->weight,
                                 .ntp_weight = r->o->ntp_weight,
                                 .answer_weight = r->o->answer_weight,
+                                .positions = r->o->positions,
                                 .keep_bytes = r->o->keep_bytes};
     return trainer_new(&r->trainer, f, r->g, &t, mat, m);
 }

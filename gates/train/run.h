@@ -27,6 +27,7 @@ struct train_options {
     double weight;        /* of the capacity term */
     double ntp_weight;    /* of the next-token loss */
     double answer_weight; /* of the same over answers to questions */
+    double positions;     /* share of them that the loss looks at (loss.h) */
     float lr;
     size_t keep_bytes;         /* trainer.h; changes speed, not results */
     uint64_t seed;             /* of the initial gates */

@@ -150,7 +150,9 @@ void trainer_gradient(struct trainer *t, const struct trainer_sequence *x,
                             .is_answer = x->is_answer,
                             .n_tokens = n_tokens,
                             .ntp_weight = t->o.ntp_weight,
-                            .answer_weight = t->o.answer_weight};
+                            .answer_weight = t->o.answer_weight,
+                            .positions = t->o.positions,
+                            .seed = x->seed};
     loss_vocab(t->loss, &in, loss, grad == NULL ? NULL : t->d);
     if (grad == NULL)
         return;

@@ -24,6 +24,7 @@ struct trainer_options {
     double capacity_weight;  /* w */
     double ntp_weight;       /* u of the next-token loss */
     double answer_weight;    /* a, of the same where an answer is predicted */
+    double positions;        /* share of them that the loss looks at (loss.h) */
     size_t keep_bytes;       /* for what backward would compute again */
 };
 
@@ -41,6 +42,7 @@ struct trainer_sequence {
     const int32_t *tokens;
     const uint8_t *is_answer; /* loss.h; may be NULL */
     uint32_t n_tokens;
+    uint64_t seed; /* of the positions that are drawn */
 };
 
 /* Adds d loss / d gate to grad (gate_n_params floats; NULL: only the loss).

@@ -32,7 +32,7 @@ struct train_flags {
     int64_t steps, tokens, width, warm_up, seed, threads;
     int64_t checkpoint_every; /* ms */
     uint64_t keep_memory;
-    double memory, lr, weight, ntp_weight, answer_weight;
+    double memory, lr, weight, ntp_weight, answer_weight, loss_positions;
     bool f16, f32;
 };
 
@@ -140,6 +140,15 @@ static const struct option train_options[] = {
      .word = "A",
      .help = "Weight of the next-token loss over the answers of recall "
              "documents alone."},
+    {.name = "loss_positions",
+     .type = OPT_REAL,
+     .field = FIELD(loss_positions),
+     .dflt = "1",
+     .max = 1,
+     .word = "X",
+     .help = "Share of the positions that the loss looks at, drawn at random; "
+             "those of answers always. Below 1 a step is faster and its "
+             "gradient noisier, with the same mean."},
     {.name = "mix",
      .type = OPT_STRING,
      .field = FIELD(mix),
@@ -279,6 +288,9 @@ static enum err check_needed(const struct train_flags *o, struct errmsg *m)
         return err_set(m, ERR_INVAL, "--f16 and --f32 exclude each other");
     if (o->lr <= 0.0)
         return err_set(m, ERR_INVAL, "--lr: it must be more than 0");
+    if (o->loss_positions <= 0.0)
+        return err_set(m, ERR_INVAL,
+                       "--loss-positions: it must be more than 0");
     if (o->warm_up > o->steps)
         return err_set(m, ERR_INVAL,
                        "--warm-up: %" PRId64 " is more than the %" PRId64
@@ -526,6 +538,7 @@ static enum err run(struct training *t, const atomic_bool *stop,
         .weight = t->o.weight,
         .ntp_weight = t->o.ntp_weight,
         .answer_weight = t->o.answer_weight,
+        .positions = t->o.loss_positions,
         .lr = (float)t->o.lr,
         .keep_bytes = t->o.keep_memory,
         .seed = (uint64_t)t->o.seed,

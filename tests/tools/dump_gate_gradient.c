@@ -109,8 +109,8 @@ static enum err write_all(struct dump *d, const char *path, double memory,
     enum err rc = trainer_new(&d->trainer, d->frozen, g, &o, d->mat, &m);
     if (rc != OK)
         return rc;
-    trainer_gradient(d->trainer, &(struct trainer_sequence){tokens, NULL, n},
-                     grad, &v);
+    struct trainer_sequence x = {.tokens = tokens, .n_tokens = n};
+    trainer_gradient(d->trainer, &x, grad, &v);
     struct safetensors_string meta[META];
     char text[META][NUMBER_BYTES];
     const struct {

@@ -103,6 +103,7 @@ static void another_setting_is_refused(void **state)
     check_refused(&s, "a=1", "made with b=2, now it is nothing");
     check_refused(&s, "a=1 b=2 c=3", "made with nothing, now it is c=3");
     check_refused(&s, "a=1 b=22", "now it is b=22");
+    check_refused(&s, "a=1 loss-positions=0.5 b=2", "is loss-positions=0.5");
     check_refused(&s, "a=1 answer-weight=0.5 b=2", "now it is answer-weight=");
     unlink(s.path);
 }
@@ -116,7 +117,8 @@ static void a_setting_that_changes_nothing_may_be_absent(void **state)
     state_init(&s);
     s.c.settings = "a=1 b=2";
     save(&s);
-    assert_int_equal(load(&p, &s, "a=1 answer-weight=0 b=2", "", NULL), OK);
+    assert_int_equal(
+        load(&p, &s, "a=1 answer-weight=0 loss-positions=1 b=2", "", NULL), OK);
     assert_int_equal(load(&p, &s, "a=1 b=2 answer-weight=0", "", NULL), OK);
     s.c.settings = "answer-weight=0 a=1 b=2";
     save(&s);

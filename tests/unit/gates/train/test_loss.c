@@ -61,6 +61,16 @@ static void log_probs(const struct setup *x, const float *state, double *out)
         out[v] -= log(sum);
 }
 
+static struct loss_input input_of(const struct setup *x,
+                                  const uint8_t *is_answer)
+{
+    return (struct loss_input){.teacher = x->teacher,
+                               .student = x->student,
+                               .tokens = x->tokens,
+                               .is_answer = is_answer,
+                               .n_tokens = T};
+}
+
 /* Also in pieces of the vocabulary: 5,000 tokens are two of them. */
 static void check_vocab(uint32_t n_vocab, double ntp_weight,
                         double answer_weight)
@@ -97,8 +107,9 @@ static void check_vocab(uint32_t n_vocab, double ntp_weight,
             own_answer -= is_answer[t + 1] * p[x.tokens[t + 1]] / 2.0;
         }
     }
-    struct loss_input in = {x.teacher, x.student,  x.tokens,     is_answer,
-                            T,         ntp_weight, answer_weight};
+    struct loss_input in = input_of(&x, is_answer);
+    in.ntp_weight = ntp_weight;
+    in.answer_weight = answer_weight;
     loss_vocab(x.w, &in, &got, x.d);
     assert_true(fabs(got.kl - kl) < 1e-5 * kl);
     assert_true(fabs(got.ntp - ntp) < 1e-5 * ntp);
@@ -127,6 +138,97 @@ static void kl_and_next_token_loss_are_those_of_the_formulas(void **state)
     (void)state;
     check_vocab(100, 1.0, 0.0);
     check_vocab(5000, 0.25, 0.5);
+}
+
+/* Tokens 3 and 4 are answers: positions 2 and 3 predict them, 7 others do
+ * not. */
+static const uint8_t two_answers[T] = {[0] = 1, [3] = 1, [4] = 1};
+
+static void a_share_of_positions_is_drawn_with_all_answers(void **state)
+{
+    (void)state;
+    enum { DRAWS = 3000, OTHERS = 7, DRAWN = 3 }; /* 3 = ceil(0.4 * 7) */
+    struct loss_input in = {
+        .is_answer = two_answers, .n_tokens = T, .positions = 0.4};
+    int taken[T] = {0};
+    for (int i = 0; i < DRAWS; i++) {
+        uint32_t at[T];
+        double stands_for;
+        in.seed = (uint64_t)i;
+        size_t n = loss_choose(at, &stands_for, &in);
+        assert_int_equal(n, DRAWN + 2);
+        assert_true(fabs(stands_for - (double)OTHERS / DRAWN) < 1e-12);
+        for (size_t k = 0; k < n; k++) {
+            assert_true(at[k] < T && (k == 0 || at[k] > at[k - 1]));
+            taken[at[k]]++;
+        }
+    }
+    for (int t = 0; t < T; t++) {
+        double mean = (double)taken[t] / DRAWS, sigma = sqrt(0.25 / DRAWS);
+        if (t == 2 || t == 3)
+            assert_int_equal(taken[t], DRAWS);
+        else
+            assert_true(fabs(mean - (double)DRAWN / OTHERS) < 5 * sigma);
+    }
+}
+
+static void all_positions_are_taken_by_default(void **state)
+{
+    (void)state;
+    const double share[] = {0.0, 1.0};
+    for (int i = 0; i < 2; i++) {
+        struct loss_input in = {
+            .is_answer = two_answers, .n_tokens = T, .positions = share[i]};
+        uint32_t at[T];
+        double stands_for;
+        assert_int_equal(loss_choose(at, &stands_for, &in), T);
+        assert_true(stands_for == 1.0);
+        for (uint32_t t = 0; t < T; t++)
+            assert_int_equal(at[t], t);
+    }
+}
+
+static void a_drawn_position_counts_for_those_that_are_not(void **state)
+{
+    (void)state;
+    struct setup x;
+    struct loss_values v;
+    setup_init(&x, 100);
+    size_t D = x.f->shape.n_embd;
+    float *all = calloc(T * D, sizeof(float));
+    assert_non_null(all);
+    struct loss_input in = input_of(&x, two_answers);
+    in.ntp_weight = 0.5;
+    in.answer_weight = 0.25;
+    in.seed = 5;
+    loss_vocab(x.w, &in, &v, all);
+    double answer = v.answer;
+    in.positions = 0.4;
+    uint32_t at[T];
+    double stands_for, weight[T] = {0.0};
+    size_t n = loss_choose(at, &stands_for, &in);
+    for (size_t k = 0; k < n; k++)
+        weight[at[k]] = at[k] == 2 || at[k] == 3 ? 1.0 : stands_for;
+    for (size_t i = 0; i < T * D; i++)
+        x.d[i] = 77.0f; /* what was there before does not matter */
+    loss_vocab(x.w, &in, &v, x.d);
+    for (size_t i = 0; i < T * D; i++)
+        assert_true(fabs((double)x.d[i] - weight[i / D] * (double)all[i]) <
+                    1e-6);
+    assert_true(fabs(v.answer - answer) < 1e-5 * answer);
+    double kl = 0.0, ntp = 0.0, p[100], q[100];
+    for (size_t t = 0; t < T; t++) {
+        log_probs(&x, x.teacher + t * D, p);
+        log_probs(&x, x.student + t * D, q);
+        for (size_t i = 0; i < 100; i++)
+            kl += weight[t] * exp(p[i]) * (p[i] - q[i]) / T;
+        if (t + 1 < T)
+            ntp -= weight[t] * q[x.tokens[t + 1]] / (T - 1);
+    }
+    assert_true(fabs(v.kl - kl) < 1e-5 * kl);
+    assert_true(fabs(v.ntp - ntp) < 1e-5 * ntp);
+    free(all);
+    setup_fini(&x);
 }
 
 static double cap_of(struct setup *x, const float *lambda, double *alive,
@@ -185,6 +287,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kl_and_next_token_loss_are_those_of_the_formulas),
+        cmocka_unit_test(a_share_of_positions_is_drawn_with_all_answers),
+        cmocka_unit_test(all_positions_are_taken_by_default),
+        cmocka_unit_test(a_drawn_position_counts_for_those_that_are_not),
         cmocka_unit_test(the_capacity_counts_what_is_alive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,7 +69,8 @@ static const uint8_t is_answer[TOKENS] = {
 static void gradient(struct setup *x, uint32_t n, float *grad,
                      struct loss_values *v)
 {
-    struct trainer_sequence s = {x->tokens, is_answer, n};
+    struct trainer_sequence s = {
+        .tokens = x->tokens, .is_answer = is_answer, .n_tokens = n};
     trainer_gradient(x->t, &s, grad, v);
 }
 

@@ -130,6 +130,8 @@ static void wrong_words_end_with_status_2(void **state)
     check(&r, "train --model m --text t --out o --f16 --f32", 2, "",
           "exclude each other");
     check(&r, "train --model m --text t --out o --lr 0", 2, "", "--lr");
+    check(&r, "train --model m --text t --out o --loss-positions 0", 2, "",
+          "--loss-positions: it must be more than 0");
     check(&r, "train --model m --text t --out o --lr 7", 2, "",
           "--lr: '7' is out of range");
     check(&r, "train --model m --text t --out o --steps 5 --warm-up 6", 2, "",
@@ -273,7 +275,7 @@ static void gates_of_the_default_model_are_trained_and_shown(void **state)
     /* From these gates on, with fresh moments. */
     snprintf(line, sizeof(line),
              "train --model %s --text @/text --out @/h.safetensors --steps 1 "
-             "--tokens 64 --init @/g.safetensors --f32",
+             "--tokens 64 --init @/g.safetensors --f32 --loss-positions 0.5",
              model);
     check(&r, line, 0, "wrote", "");
     check(&r, "show @/h.safetensors", 0, "train_init_sha256: ", "");
