@@ -7,10 +7,17 @@
 
 #include <cblas.h>
 
-/* Rows and columns of the result of one task. Wide enough that packing, which
- * sgemm does anew for every call, stays small beside the product; narrower
- * where that would leave too few tasks to share out. */
-enum { BLOCK_ROWS = 256, BLOCK_COLS = 192, NARROW_COLS = 96, ENOUGH_TASKS = 8 };
+/* Rows and columns of the result of one task, widest first: sgemm brings both
+ * operands into its own order anew for every call, which costs less the larger
+ * a block is. The first that leaves enough tasks to share out is taken. */
+static const struct block {
+    size_t rows, cols;
+} block_sizes[] = {{512, 192}, {256, 192}, {256, 96}};
+
+enum {
+    BLOCK_SIZES = sizeof(block_sizes) / sizeof(block_sizes[0]),
+    ENOUGH_TASKS = 8
+};
 
 static const char library_name[] = "libopenblas.so.0";
 
@@ -97,7 +104,7 @@ struct product {
     const float *a, *b;
     size_t out_rows, out_cols; /* of the result */
     size_t inner;
-    size_t block_cols;
+    struct block block;
     int add;
 };
 
@@ -115,12 +122,12 @@ static void product_task(void *ctx, int task, int thread)
 {
     (void)thread;
     const struct product *m = ctx;
-    size_t across = blocks(m->out_cols, m->block_cols);
-    size_t r = (size_t)task / across * BLOCK_ROWS;
-    size_t q = (size_t)task % across * m->block_cols;
-    size_t nr = m->out_rows - r < BLOCK_ROWS ? m->out_rows - r : BLOCK_ROWS;
-    size_t nc =
-        m->out_cols - q < m->block_cols ? m->out_cols - q : m->block_cols;
+    size_t rows = m->block.rows, cols = m->block.cols;
+    size_t across = blocks(m->out_cols, cols);
+    size_t r = (size_t)task / across * rows;
+    size_t q = (size_t)task % across * cols;
+    size_t nr = m->out_rows - r < rows ? m->out_rows - r : rows;
+    size_t nc = m->out_cols - q < cols ? m->out_cols - q : cols;
     struct mat_view c = view(m->out + r * m->out_cols + q, nr, nc, m->out_cols);
     float beta = m->add ? 1.0f : 0.0f;
     struct mat_view a, b;
@@ -143,33 +150,37 @@ static void product_task(void *ctx, int task, int thread)
     }
 }
 
+static size_t n_tasks(const struct product *m, const struct block *b)
+{
+    return blocks(m->out_rows, b->rows) * blocks(m->out_cols, b->cols);
+}
+
 static void run(struct product *m)
 {
-    size_t down = blocks(m->out_rows, BLOCK_ROWS);
-    m->block_cols = BLOCK_COLS;
-    if (down * blocks(m->out_cols, BLOCK_COLS) < ENOUGH_TASKS)
-        m->block_cols = NARROW_COLS;
-    size_t n = down * blocks(m->out_cols, m->block_cols);
-    workers_run(m->t->k, (int)n, product_task, m);
+    size_t i = 0;
+    while (i + 1 < BLOCK_SIZES && n_tasks(m, &block_sizes[i]) < ENOUGH_TASKS)
+        i++;
+    m->block = block_sizes[i];
+    workers_run(m->t->k, (int)n_tasks(m, &m->block), product_task, m);
 }
 
 void mat_xwt(const struct mat *t, float *y, const float *x, const float *w,
              struct mat_size s, int add)
 {
-    struct product m = {t, XWT, y, x, w, s.n, s.rows, s.cols, 0, add};
+    struct product m = {t, XWT, y, x, w, s.n, s.rows, s.cols, {0}, add};
     run(&m);
 }
 
 void mat_yw(const struct mat *t, float *dx, const float *dy, const float *w,
             struct mat_size s, int add)
 {
-    struct product m = {t, YW, dx, dy, w, s.n, s.cols, s.rows, 0, add};
+    struct product m = {t, YW, dx, dy, w, s.n, s.cols, s.rows, {0}, add};
     run(&m);
 }
 
 void mat_ytx(const struct mat *t, float *dw, const float *dy, const float *x,
              struct mat_size s)
 {
-    struct product m = {t, YTX, dw, dy, x, s.rows, s.cols, s.n, 0, 1};
+    struct product m = {t, YTX, dw, dy, x, s.rows, s.cols, s.n, {0}, 1};
     run(&m);
 }

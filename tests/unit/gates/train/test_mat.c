@@ -8,8 +8,9 @@ struct at {
     size_t n, rows, cols;
 };
 
-static const struct at shapes[] = {{1, 1, 1},   {3, 5, 2},      {257, 3, 4},
-                                   {2, 193, 7}, {256, 192, 16}, {300, 97, 33}};
+static const struct at shapes[] = {{1, 1, 1},    {3, 5, 2},     {257, 3, 4},
+                                   {2, 193, 7},  {257, 769, 2}, {513, 769, 3},
+                                   {300, 97, 33}};
 
 static void check(const float *got, const double *want, size_t n)
 {
