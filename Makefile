@@ -112,10 +112,10 @@ bench: all ## tokens per second by prompt length and batch, for MODEL, with ARGS
 	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && \
 	    $(BUILD)/ebb bench --model "$$model" $(ARGS)
 
-quality: all ## what policies cost MODEL in quality, with ARGS: hours; goes on where it was
+quality: all ## what policies cost MODEL in quality (ARGS: stages of bench/quality.py): hours; goes on where it was
 	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && \
-	    deploy/fetch_texts.py test >/dev/null && \
-	    $(BUILD)/ebb eval --model "$$model" --json $(BUILD)/quality.json --html $(BUILD)/quality.html $(ARGS)
+	    deploy/fetch_texts.py dev test >/dev/null && \
+	    bench/quality.py --model "$$model" $(or $(ARGS),screening)
 
 # One kernel at a time, on one thread: for whoever tunes them.
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libebb.a

@@ -317,6 +317,34 @@ def e2e(tally):
     run_pytest(tally, "tests", ["tests"], 1500)
 
 
+@part
+def quality(tally):
+    """what policies cost in quality, against tests/quality/expected.tsv"""
+    sys.path.insert(0, str(ROOT / "tests" / "quality"))
+    import quality as tier
+    status, out = call([sys.executable, "deploy/fetch_texts.py", "dev"], 600)
+    if status != 0:
+        return tally.skip(f"quality: no texts: {tail(out, 1)}")
+    status, out = call([sys.executable, "deploy/fetch_model.py", MODELS[0]],
+                       3600)
+    if status != 0:
+        return tally.fail("quality: no model")
+    try:
+        rows = tier.measure(BUILD / "ebb", out.strip().splitlines()[-1],
+                            BUILD / "quality-short.json", 1500)
+    except (RuntimeError, subprocess.TimeoutExpired) as e:
+        return tally.fail(f"quality: {e}")
+    for kind, sentence in tier.verdicts(rows):
+        if kind in ("worse", "missing"):
+            tally.fail(f"quality: {sentence}")
+        elif kind == "weak":
+            tally.skip(f"quality: {sentence}")
+        else:
+            tally.ok()
+            say(f"{kind:<7} {sentence}")
+    return None
+
+
 def run_accept(tally, folder, limit):
     """One folder of the black-box checks; they stand outside this tree."""
     if not (ACCEPT / folder).is_dir():

@@ -118,7 +118,7 @@ static enum err put_merges(struct buf *b, const struct cells_row *row)
 {
     enum err rc = put_number(b, "routed", row->routed);
     if (rc == OK)
-        rc = put_number(b, "gate", row->gate);
+        rc = put_number(b, "mean_gate", row->gate);
     return rc == OK ? put_number(b, "log_ratio", row->log_ratio) : rc;
 }
 

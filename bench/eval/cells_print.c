@@ -14,7 +14,7 @@ static void format_value(char out[VALUE_MAX], const struct cells *c,
         cells_find(c, of->task, of->choice, metric_name(metric));
     snprintf(name, sizeof(name), "%s_minus_best", metric_name(metric));
     const struct cells_row *best = cells_find(c, of->task, of->choice, name);
-    bool is_best = best != NULL && best->n > 1 &&
+    bool is_best = best != NULL && best->n > 1 && !best->is_weak &&
                    (metric_is_less_better(metric) ? best->value.hi < 0
                                                   : best->value.lo > 0);
     if (row == NULL)

@@ -20,6 +20,7 @@ struct lab {
      * the chooser has looked at the one state, for all policies. */
     struct probe *probe[DOCUMENT_QUESTIONS_MAX];
     uint32_t n_states;
+    uint64_t probe_bytes;
 };
 
 enum {
@@ -87,6 +88,7 @@ static enum err new_probes(struct lab *l, struct errmsg *m)
     enum err rc = OK;
     for (uint32_t i = 0; i < n && is_watched && rc == OK; i++)
         rc = probe_new(&l->probe[i], l->o.model, &o, m);
+    l->probe_bytes = is_watched ? n * probe_bytes(l->o.model, &o) : 0;
     return rc;
 }
 
@@ -142,6 +144,11 @@ uint64_t lab_cache_bytes(const struct lab *l)
 uint64_t lab_logits_bytes(const struct lab *l)
 {
     return scoring_bytes(model_info(l->o.model), DOCUMENT_SCORED_MAX);
+}
+
+uint64_t lab_probe_bytes(const struct lab *l)
+{
+    return l->probe_bytes;
 }
 
 static struct table *new_table(struct lab *l)

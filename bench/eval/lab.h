@@ -49,10 +49,11 @@ void lab_model_options(struct model_options *o, uint32_t n_tokens);
 MUST_CHECK enum err lab_new(struct lab **out, const struct lab_options *o,
                             struct errmsg *m);
 void lab_free(struct lab *l); /* NULL is allowed */
-/* Memory for caches, which is used as far as a document needs it, and for
- * logits. */
+/* Memory for caches, which is used as far as a document needs it, for logits,
+ * and for what is seen of attention. */
 uint64_t lab_cache_bytes(const struct lab *l);
 uint64_t lab_logits_bytes(const struct lab *l);
+uint64_t lab_probe_bytes(const struct lab *l);
 
 /* Runs the document, which must outlive lab_close(), with the full cache: the
  * reference of all cells, and the figures of CHOICE_FULL. */

@@ -78,7 +78,7 @@ static bool read_number(const cJSON *line, const char *key, double *out)
 static void read_merges(const cJSON *line, struct figures *out)
 {
     (void)read_number(line, "routed", &out->routed);
-    (void)read_number(line, "gate", &out->gate);
+    (void)read_number(line, "mean_gate", &out->gate);
     (void)read_number(line, "log_ratio", &out->log_ratio);
 }
 
@@ -216,7 +216,7 @@ static enum err put_merges(struct buf *b, const struct figures *f)
 {
     enum err rc = put_number(b, "routed", f->routed);
     if (rc == OK)
-        rc = put_number(b, "gate", f->gate);
+        rc = put_number(b, "mean_gate", f->gate);
     return rc == OK ? put_number(b, "log_ratio", f->log_ratio) : rc;
 }
 

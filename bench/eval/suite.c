@@ -222,14 +222,19 @@ static enum err measure(struct run *r, struct errmsg *m)
     if (rc == OK && r->s->progress != NULL)
         fprintf(r->s->progress,
                 "%llu cells of documents to measure; memory: up to %.0f MiB "
-                "for caches, %.0f MiB for logits\n",
+                "for caches, %.0f MiB for logits, %.0f MiB for attention\n",
                 (unsigned long long)r->n_left,
                 (double)lab_cache_bytes(r->lab) / (1 << 20),
-                (double)lab_logits_bytes(r->lab) / (1 << 20));
+                (double)lab_logits_bytes(r->lab) / (1 << 20),
+                (double)lab_probe_bytes(r->lab) / (1 << 20));
     r->started = r->shown = clock_us();
     for (uint32_t t = 0; t < in->n_tasks && rc == OK; t++)
         rc = ask_task(r, in->task[t], m);
     lab_free(r->lab);
+    if (rc == OK && r->s->progress != NULL)
+        fprintf(r->s->progress, "%llu cells of documents in %.2f hours\n",
+                (unsigned long long)r->n_done,
+                (double)(clock_us() - r->started) / 3.6e9);
     return rc;
 }
 

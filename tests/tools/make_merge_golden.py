@@ -80,7 +80,7 @@ def draw(rng):
         band[j, :cell] = rng.random(cell) ** 4 * 3
         band[j, cell:] = 9  # must not be read
     column = rng.random(N) ** 2 * np.arange(N, 0, -1)
-    return {"pos": pos, "state": state, "value": value, "key": key,
+    return {"pos": pos, "n_seen": 2 * N, "state": state, "value": value, "key": key,
             "mass": rng.random(N) ** 3 * WINDOW, "column": column,
             "band": band.astype(np.float16)}
 
@@ -169,7 +169,7 @@ def kvmerger(c, _):
 
 def weightedkv(c, _):
     v, k, ratio = unchanged(c)
-    mean = c["column"] / (2 * N - c["pos"])
+    mean = c["column"] / (c["n_seen"] - c["pos"])
     waiting, n = [], 0
     for t in range(N):
         if c["state"][t] == LEAVES:

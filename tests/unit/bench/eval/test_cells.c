@@ -265,7 +265,7 @@ static void check_row(const cJSON *row, const struct cells_row *want)
                      want->choice->fate != NULL);
     if (want->choice->fate != NULL)
         assert_true(number(row, "routed") == want->routed &&
-                    number(row, "gate") == want->gate &&
+                    number(row, "mean_gate") == want->gate &&
                     number(row, "log_ratio") == want->log_ratio);
 }
 

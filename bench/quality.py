@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""The long runs of the quality suite: what every policy costs a model.
+
+    bench/quality.py STAGE... [--model FILE] [--second FILE] [--best NAMES]
+                     [--split test|dev] [--threads N] [--dry-run]
+
+Stages, each one or more runs of `build/ebb eval` (docs/quality.md says what
+they are for):
+
+    screening  every policy and fate, three budgets, both modes
+    final      the best of them (--best), the controls and their merges, both
+               models, 40 documents
+    rest       all other tasks, once
+    ablation   SelKV's merge without its bias, and without its guards
+
+All rows go to build/quality.json, and a page a run to build/quality-*.html. A
+run that was interrupted goes on when the same stage is named again: what is in
+build/quality.json.part is not measured twice. Hours are printed for each run.
+Texts: `make texts USE="dev test"`. Python's standard library only.
+"""
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build"
+POLICIES = ["dbtrimkv", "trimkv", "selkv-window", "snapkv", "adakv",
+            "pyramidkv", "h2o", "tova", "r-kv", "streamingllm", "keydiff",
+            "knorm", "expected-attention", "random", "fastv"]
+FATES = ["lookm", "kvmerger", "weightedkv", "cam"]
+ENDS = ["full", "no-context"]
+CONTROLS = ["random", "streamingllm"]
+BEST = ["dbtrimkv", "trimkv", "keydiff", "expected-attention", "snapkv",
+        "adakv"]
+MERGED = ["dbtrimkv", "selkv-window"]
+
+
+def merges(policies):
+    return [f"{p}+merge" for p in policies]
+
+
+def run(models, mode, tasks, policies, **more):
+    return {"models": models, "mode": mode, "tasks": tasks,
+            "policy": ",".join(dict.fromkeys(ENDS + policies)),
+            "budget": "0.125,0.25", "context": 2048, "docs": 12, **more}
+
+
+def screening(_):
+    policies = POLICIES + merges(POLICIES) + \
+        [f"{p}+{f}" for p in MERGED for f in FATES]
+    return [run(1, mode, "A,B2,E1,F", policies, budget="0.125,0.25,0.5")
+            for mode in ("agnostic", "aware")]
+
+
+def final(best):
+    policies = best + CONTROLS + \
+        merges(dict.fromkeys(best + CONTROLS + ["selkv-window"]))
+    return [run(2, "agnostic", "A,B2,C,E1,F", policies, docs=40),
+            run(2, "aware", "B2", policies, docs=40),
+            run(2, "agnostic", "A,B2", policies, docs=40, context=4096)]
+
+
+def rest(best):
+    return [run(1, "agnostic", "A2,B1,D,E2,E3,G,I", best + CONTROLS +
+                merges(MERGED))]
+
+
+def ablation(_):
+    off = ("alpha=0", "min-mass=0:max-ratio=0")
+    policies = merges(MERGED) + \
+        [f"{p}+merge:{o}" for p in MERGED for o in off]
+    return [run(1, "agnostic", "A,B2,E1,F", policies, docs=40)]
+
+
+STAGES = {f.__name__: f for f in (screening, final, rest, ablation)}
+
+
+def command(model, name, r, options):
+    page = BUILD / f"quality-{name}-{model.stem}-{r['mode']}-{r['context']}.html"
+    flags = {"model": model, "mode": r["mode"], "tasks": r["tasks"],
+             "policy": r["policy"], "budget": r["budget"],
+             "context": r["context"], "docs": r["docs"],
+             "split": options.split, "json": BUILD / "quality.json",
+             "html": page}
+    if options.threads:
+        flags["threads"] = options.threads
+    return [str(BUILD / "ebb"), "eval",
+            *(str(x) for k, v in flags.items() for x in (f"--{k}", v))]
+
+
+def fetched(name):
+    """The file of a model of deploy/models.tsv."""
+    out = subprocess.run([sys.executable, ROOT / "deploy" / "fetch_model.py",
+                          name], stdout=subprocess.PIPE, text=True, check=True)
+    return Path(out.stdout.strip().splitlines()[-1])
+
+
+def commands(options):
+    models = [options.model or fetched("smollm2-135m")]
+    if "final" in options.stage:
+        models.append(options.second or fetched("qwen2.5-coder-0.5b"))
+    return [command(m, name, r, options)
+            for name in options.stage
+            for r in STAGES[name](options.best.split(","))
+            for m in models[:r["models"]]]
+
+
+def arguments(argv):
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("stage", nargs="+", choices=STAGES)
+    p.add_argument("--model", type=Path, help="else the default one")
+    p.add_argument("--second", type=Path, help="of final; else Qwen2.5 0.5B")
+    p.add_argument("--best", default=",".join(BEST),
+                   help="what the screening has found (%(default)s)")
+    p.add_argument("--split", default="test", choices=("test", "dev"))
+    p.add_argument("--threads")
+    p.add_argument("--dry-run", action="store_true",
+                   help="print the commands only")
+    return p.parse_args(argv)
+
+
+def main(argv=None):
+    options = arguments(argv)
+    for line in commands(options):
+        print(" ".join(line), flush=True)
+        if options.dry_run:
+            continue
+        start = time.monotonic()
+        status = subprocess.run(line, stdout=subprocess.DEVNULL).returncode
+        print(f"{(time.monotonic() - start) / 3600:.2f} hours", flush=True)
+        if status != 0:
+            sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
