@@ -226,10 +226,13 @@ static enum err score_layer(struct work *w, uint32_t layer, struct view *v,
     const struct policy_view *part = view_get(v);
     const uint32_t layers[2] = {
         layer, policy_looks_at(w->policy, w->view, &w->params, layer)};
-    uint32_t n_window = w->params.n_window > 0 ? w->params.n_window : 1;
-    enum err rc =
-        view_fill_layers(v, w->session->table, w->probe, w->session->n_stored,
-                         w->policy->needs, n_window, layers);
+    const struct view_source from = {
+        .table = w->session->table,
+        .probe = w->probe,
+        .n_seen = w->session->n_stored,
+        .needs = w->policy->needs,
+        .n_window = w->params.n_window > 0 ? w->params.n_window : 1};
+    enum err rc = view_fill_layers(v, &from, layers);
     if (rc != OK)
         return rc;
     float *score = arena_array(a, part->n_entries, sizeof(*score));

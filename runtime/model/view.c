@@ -339,19 +339,18 @@ enum err view_fill(struct view *v, const struct table *t, const struct probe *p,
     return rc;
 }
 
-enum err view_fill_layers(struct view *v, const struct table *t,
-                          const struct probe *p, uint32_t n_seen,
-                          uint32_t needs, uint32_t n_window,
+enum err view_fill_layers(struct view *v, const struct view_source *from,
                           const uint32_t layer[2])
 {
-    assert(!p || probe_n_seen(p) == n_seen);
+    const struct probe *p = from->probe;
+    assert(!p || probe_n_seen(p) == from->n_seen);
     uint32_t n_rows = p ? probe_n_rows(p) : 0;
-    v->view.n_seen = n_seen;
-    v->view.n_window = n_rows < n_window ? n_rows : n_window;
+    v->view.n_seen = from->n_seen;
+    v->view.n_window = n_rows < from->n_window ? n_rows : from->n_window;
     v->probe = p;
-    v->needs = needs;
+    v->needs = from->needs;
     v->n_threads = 1;
-    enum err rc = prepare(v, t, layer);
+    enum err rc = prepare(v, from->table, layer);
     for (uint32_t i = 0; i < n_lists(v) && rc == OK; i++)
         if (is_of(v, i, layer))
             read_list(v, (int)i, 0);

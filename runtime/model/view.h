@@ -41,11 +41,15 @@ MUST_CHECK enum err view_fill(struct view *v, const struct table *t,
                               uint32_t needs);
 
 /* The same of two layers (which may be one) alone, on this thread; the lists of
- * other layers are empty. Of the probe's queries the last n_window are looked
- * at. */
-MUST_CHECK enum err view_fill_layers(struct view *v, const struct table *t,
-                                     const struct probe *p, uint32_t n_seen,
-                                     uint32_t needs, uint32_t n_window,
+ * other layers are empty. */
+struct view_source {
+    const struct table *table;
+    const struct probe *probe; /* may be NULL */
+    uint32_t n_seen, needs;
+    uint32_t n_window; /* of its queries the last so many are looked at */
+};
+MUST_CHECK enum err view_fill_layers(struct view *v,
+                                     const struct view_source *from,
                                      const uint32_t layer[2]);
 
 /* Empty, and without the memory of its entries. */

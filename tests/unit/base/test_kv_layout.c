@@ -83,8 +83,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_parts_of_a_block_neither_overlap_nor_leave_it),
         cmocka_unit_test(every_key_element_has_a_place_of_its_own),
-        cmocka_unit_test(
-            bookkeeping_costs_twenty_bytes_an_entry_with_the_bias),
+        cmocka_unit_test(bookkeeping_costs_twenty_bytes_an_entry_with_the_bias),
     };
     return cmocka_run_group_tests_name("base/kv_layout", tests, NULL, NULL);
 }

@@ -549,8 +549,8 @@ static void without_gates_what_needs_them_is_refused(void **state)
     }
     expect_chat("{\"kv\":{\"admission\":\"retention+drop\"}}",
                 "unsupported_value", "kv.admission");
-    expect_chat("{\"kv\":{\"admission\":\"trimkv+drop\"}}",
-                "unsupported_value", "kv.admission");
+    expect_chat("{\"kv\":{\"admission\":\"trimkv+drop\"}}", "unsupported_value",
+                "kv.admission");
     expect_chat("{\"kv\":{\"admission\":\"selkv+drop\"}}", "", "");
     expect_chat("{\"kv\":{\"admission\":\"selkv+glue\"}}", "invalid_value",
                 "kv.admission");

@@ -218,9 +218,12 @@ static void layer_by_layer_the_scores_are_the_same(void **state)
         assert_int_equal(policy_score(policy, v, &p, NULL, whole), OK);
         for (uint32_t l = 0; l < v->n_layers; l++) {
             const uint32_t layer[2] = {l, policy_looks_at(policy, v, &p, l)};
-            assert_int_equal(view_fill_layers(part, b.table, b.probe, N,
-                                              policy->needs, n_window, layer),
-                             OK);
+            const struct view_source from = {.table = b.table,
+                                             .probe = b.probe,
+                                             .n_seen = N,
+                                             .needs = policy->needs,
+                                             .n_window = n_window};
+            assert_int_equal(view_fill_layers(part, &from, layer), OK);
             assert_int_equal(w->n_entries, (layer[0] == layer[1] ? 2 : 4) * N);
             assert_int_equal(policy_score_layer(policy, w, &p, l, score), OK);
             for (uint32_t h = 0; h < v->n_kv_heads; h++) {
