@@ -136,11 +136,11 @@ static void add_chunks(struct select *s, uint32_t i_session)
 /* Which units may lose entries is settled once: later sweeps must see what
  * the first one saw. */
 static void note_own(struct select *s, const struct kv_list *l,
-                     uint32_t n_users)
+                     const struct select_session *in)
 {
     for (uint32_t u = 0; u < l->n_units; u++) {
         unit_id id = l->unit[u];
-        if (pool_refs(s->in->pool, id) == n_users)
+        if (select_has_users(s->in, in, id))
             s->own[id / 64] |= (uint64_t)1 << (id % 64);
     }
 }
@@ -158,7 +158,7 @@ static void add_session(struct select *s, uint32_t i, uint32_t first_list)
         s->list[first_list + k] = (struct list_state){.len = len};
         n->held += len;
         if (!in->keep)
-            note_own(s, &in->table->list[k], in->n_users > 0 ? in->n_users : 1);
+            note_own(s, &in->table->list[k], in);
     }
     n->tenant->held += n->held;
     if (!in->keep)

@@ -94,6 +94,7 @@ struct select_session {
     double offset;   /* score_offset() */
     double cap_offset; /* the same without the idle part */
     uint32_t n_users;  /* units with so many users may lose entries; 0: 1 */
+    uint32_t users;    /* and, if that is more than 1, these: unit_users */
     uint32_t min_head; /* entries that each list keeps at least; 0: min_head of
                           the pass, which counts where it is more, too */
     uint64_t floor;    /* entries over all lists that it keeps at least */
@@ -108,6 +109,8 @@ struct select_input {
     const struct pool *pool;
     const struct select_session *session; /* in order of creation */
     const struct select_tenant *tenant;
+    const uint32_t *unit_users; /* [n_units] equal for units with the same
+                                   users; NULL: their number says it */
     uint32_t n_sessions, n_tenants;
     uint64_t k;
     uint32_t min_head; /* entries that every list keeps at least */

@@ -161,6 +161,15 @@ static inline struct window select_window(const struct select_input *in,
     return w;
 }
 
+/* True if a unit may lose entries for this session, by who uses it now. */
+static inline bool select_has_users(const struct select_input *in,
+                                    const struct select_session *s, unit_id u)
+{
+    uint32_t n_users = s->n_users > 0 ? s->n_users : 1;
+    return pool_refs(in->pool, u) == n_users &&
+           (n_users == 1 || !in->unit_users || in->unit_users[u] == s->users);
+}
+
 /* Task of the compute pool: chunk i of the sweep under way. */
 void select_sweep_chunk(struct select *s, uint32_t i, struct scratch *scratch);
 

@@ -125,8 +125,7 @@ static bool unit_keys(const struct select *s, const struct view *v, unit_id u,
         return false;
     /* A unit with more users is in the lists of other sessions of the pass as
      * well, and is the business of one of them. */
-    uint32_t n_users = v->session->n_users;
-    if (n_users > 1 && pool_refs(s->in->pool, u) != n_users)
+    if (v->session->n_users > 1 && !select_has_users(s->in, v->session, u))
         return false;
     const struct kv_meta *m = v->meta + u;
     uint32_t left = v->len - i * KV_UNIT, out = s->gone[u];

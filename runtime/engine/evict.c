@@ -45,9 +45,10 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
     e->user_table = new_array(e, n, sizeof(*e->user_table));
     e->shared = new_array(e, n, sizeof(*e->shared));
     e->tenant = new_array(e, size.max_tenants, sizeof(*e->tenant));
-    if (!e->tenant || !e->share || !e->session || !e->of || !e->cause ||
-        !e->group || !e->job || !e->user || !e->user_table || !e->shared ||
-        select_new(&e->select, &size) != OK) {
+    e->unit_users = new_array(e, n_units, sizeof(*e->unit_users));
+    if (!e->tenant || !e->unit_users || !e->share || !e->session || !e->of ||
+        !e->cause || !e->group || !e->job || !e->user || !e->user_table ||
+        !e->shared || select_new(&e->select, &size) != OK) {
         evict_free(e);
         return ERR_NOMEM;
     }
@@ -65,6 +66,7 @@ void evict_free(struct evict *e)
     if (e->o.sessions->on_drop_user == e)
         e->o.sessions->on_drop = NULL;
     select_free(e->select);
+    free(e->unit_users);
     free(e->tenant);
     free(e->share);
     free(e->pin);
@@ -182,6 +184,7 @@ void evict_start(struct evict *e, uint64_t k, bool is_all)
     e->in.pool = e->o.sessions->pool;
     e->in.session = e->session;
     e->in.tenant = e->tenant;
+    e->in.unit_users = e->unit_users;
     e->in.n_tenants = e->o.sessions->n_tenants;
     e->in.k = k;
     e->in.min_head = o->min_head;

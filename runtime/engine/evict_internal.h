@@ -31,6 +31,7 @@ struct group {
 struct shared {
     struct session *first;
     uint32_t n_users;
+    uint32_t users; /* as in unit_users */
     uint32_t i_list;
     unit_id unit;
 };
@@ -53,6 +54,7 @@ struct evict {
     struct session **user;     /* [max_sessions] of one shared beginning */
     struct table **user_table; /* [max_sessions] theirs */
     struct shared *shared;     /* [max_sessions] */
+    uint32_t *unit_users;      /* [n_units] a hash of a unit's running users */
     uint32_t n_shared;
     struct select_span *pin; /* of all users; grows as needed */
     size_t n_pins, max_pins;

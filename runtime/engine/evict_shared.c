@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "cache/compact.h"
 #include "runtime/engine/evict_internal.h"
 
@@ -49,36 +50,55 @@ static bool may_shrink(const struct evict *e, uint32_t n, unit_id u)
     return true;
 }
 
-/* Units with equally many users in one session's lists have the same users:
- * each shares all up to a position of its own. Adds those of which s is the
- * first; `from` is where its groups begin. */
+/* Who uses a unit, as one number: sums of numbers that depend on the session's
+ * place alone, so that the same requests give the same bytes. Two sets of users
+ * with one number would only mean that less is found to go. */
+static void hash_users(struct evict *e)
+{
+    uint32_t n_units = pool_stats(e->o.sessions->pool).n_units, place = 0;
+    memset(e->unit_users, 0, n_units * sizeof(*e->unit_users));
+    for (struct session *s = e->o.sessions->oldest; s; s = s->newer) {
+        uint64_t seed = ++place;
+        uint32_t mine = (uint32_t)rng_splitmix(&seed);
+        for (uint32_t i = 0; s->is_running && i < e->n_lists; i++) {
+            const struct kv_list *l = &s->table->list[i];
+            for (uint32_t u = 0; u < l->n_units; u++)
+                e->unit_users[l->unit[u]] += mine;
+        }
+    }
+}
+
+/* Adds the users of a unit, of which s is the oldest, if they are not there
+ * yet. *no: users that were found not to be for this. */
 static void look_at(struct evict *e, struct session *s, uint32_t i_list,
-                    uint32_t at, uint32_t from)
+                    uint32_t at, uint32_t *no)
 {
     unit_id u = s->table->list[i_list].unit[at];
-    uint32_t n = pool_refs(e->o.sessions->pool, u);
-    for (uint32_t i = from; i < e->n_shared; i++)
-        if (e->shared[i].n_users == n)
+    uint32_t users = e->unit_users[u];
+    for (uint32_t i = 0; i < e->n_shared; i++)
+        if (e->shared[i].users == users)
             return;
-    if (e->n_shared == e->o.max_sessions)
+    if (*no == users || e->n_shared == e->o.max_sessions)
         return;
-    uint32_t n_users = find_users(e, i_list, at, u);
-    if (e->user[0] == s && may_shrink(e, n_users, u))
-        e->shared[e->n_shared++] = (struct shared){s, n, i_list, u};
+    uint32_t n = find_users(e, i_list, at, u);
+    if (may_shrink(e, n, u))
+        e->shared[e->n_shared++] = (struct shared){s, n, users, i_list, u};
+    else
+        *no = users;
 }
 
 static void find_shared(struct evict *e)
 {
+    uint32_t no = 0;
     e->n_shared = 0;
-    for (struct session *s = e->o.sessions->oldest; s; s = s->newer) {
-        uint32_t from = e->n_shared;
+    hash_users(e);
+    for (struct session *s = e->o.sessions->oldest; s; s = s->newer)
         for (uint32_t i = 0; s->is_running && i < e->n_lists; i++) {
             const struct kv_list *l = &s->table->list[i];
             for (uint32_t u = 0; u < l->n_units; u++)
                 if (pool_refs(e->o.sessions->pool, l->unit[u]) > 1)
-                    look_at(e, s, i, u, from);
+                    look_at(e, s, i, u, &no);
         }
-    }
 }
 
 /* ---------------------------------------------------------- the selection */
@@ -141,6 +161,7 @@ static void add_shared(struct evict *e, const struct shared *g)
                              : SELECT_RETENTION;
     in->floor = table_n_entries(least->table) - allow;
     in->n_users = n;
+    in->users = g->users;
     in->n_seen = n_seen;
     in->min_head = min_head(e, least, n);
 }

@@ -472,6 +472,62 @@ static void the_share_of_a_session_ends_with_it(void **state)
     tear_down(&w);
 }
 
+/* Makes session i share the first n tokens of session 0, and goes on. */
+static void share(struct world *w, uint32_t i, uint32_t n, uint32_t more)
+{
+    struct sessions *ss = &w->e.sessions;
+    int32_t token[TOKENS];
+    memcpy(token, w->s[0]->token, n * sizeof(*token));
+    toy_prompt(token + n, more, 50 + i);
+    const struct session_start st = {.from = w->s[0],
+                                     .n_shared = n,
+                                     .token = token,
+                                     .n = n + more,
+                                     .cap = n + more,
+                                     .rules = {.policy = FORGET_DBTRIMKV}};
+    assert_int_equal(session_new(ss, &w->s[i], &st), OK);
+    assert_int_equal(session_reserve(ss, w->s[i], n + more), OK);
+    session_append(ss, w->s[i], more);
+}
+
+static void own(struct world *w, uint32_t i, uint32_t from, uint32_t to)
+{
+    for (uint32_t l = 0; l < TOY_LISTS; l++)
+        for (uint32_t u = from; u < to; u++) {
+            assert_int_equal(pool_reserve(w->e.pool, 1), OK);
+            session_own_unit(&w->e.sessions, w->s[i], l, u);
+        }
+}
+
+/* Three sessions share six units a list. Then each of two has some of these for
+ * itself, so that all that is shared has two users, but not the same two. */
+static void who_shares_is_told_apart(void **state)
+{
+    (void)state;
+    enum { COMMON = 6 * KV_UNIT };
+    struct world w;
+    struct evict_result r;
+    set_up(&w, 80);
+    (void)add(&w, 0, COMMON + 32, FORGET_DBTRIMKV, 1);
+    share(&w, 1, COMMON, 32);
+    share(&w, 2, COMMON, 32);
+    own(&w, 1, 0, 3);
+    own(&w, 2, 3, 6);
+    check(&w);
+    uint32_t shared = pool_stats(w.e.pool).used;
+    evict_begin(w.evict, UINT64_MAX, true);
+    assert_true(evict_step(w.evict, UINT64_MAX, UINT64_MAX, &r));
+    uint64_t held[2] = {table_n_entries(w.s[1]->table),
+                        table_n_entries(w.s[2]->table)};
+    assert_true(pool_stats(w.e.pool).used < shared);
+    evict_shared(w.evict, UINT64_MAX / 4, &r);
+    check(&w);
+    /* Session 2 lost what it shares with 0 alone, and so did 1. */
+    assert_true(table_n_entries(w.s[2]->table) < held[1]);
+    assert_true(table_n_entries(w.s[1]->table) < held[0]);
+    tear_down(&w);
+}
+
 /* A kept session gives nothing, and the squeeze takes all that may go. */
 static void a_squeeze_leaves_the_floors(void **state)
 {
@@ -526,6 +582,7 @@ int main(void)
         cmocka_unit_test(a_pass_goes_on_without_a_session_that_ends),
         cmocka_unit_test(what_was_chosen_of_a_session_goes_with_it),
         cmocka_unit_test(the_share_of_a_session_ends_with_it),
+        cmocka_unit_test(who_shares_is_told_apart),
         cmocka_unit_test(a_squeeze_leaves_the_floors),
         cmocka_unit_test(a_cut_takes_what_is_above_the_limit),
     };
