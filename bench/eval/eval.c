@@ -10,8 +10,8 @@
 #include "bench/eval/suite.h"
 #include "config/flags.h"
 #include "gates/gate_find.h"
-#include "runtime/gguf/gguf.h"
 #include "runtime/kernels/ops.h"
+#include "server/command/model_file.h"
 
 enum {
     EVAL_DONE = 0,
@@ -187,14 +187,7 @@ static const struct option options[] = {
      .max = 4096,
      .word = "N",
      .help = "Entries that dbtrimkv leaves every layer and head at least."},
-    {.name = "threads",
-     .type = OPT_INT,
-     .field = FIELD(threads),
-     .dflt = "0",
-     .max = WORKERS_MAX,
-     .word = "N",
-     .shown_dflt = "the CPUs that affinity and cgroup allow",
-     .help = "Threads that compute. The result does not depend on them."},
+    MODEL_FILE_THREADS(FIELD(threads)),
 };
 
 static const struct flags flags = {
@@ -214,10 +207,7 @@ static const struct flags flags = {
 
 struct eval {
     struct eval_flags o;
-    struct gguf *gguf;
-    struct workers *workers;
-    struct tokenizer *tokenizer;
-    struct prompt *prompt; /* NULL: the model has no template we know */
+    struct model_file file;
     struct model *model;
     struct corpus *corpus; /* or */
     struct chats *chats;
@@ -275,18 +265,11 @@ static enum err read_choices(struct eval *e, uint32_t has, struct errmsg *m)
     return choices_read(&e->choices, &in, m);
 }
 
-/* A model without a template that we can render is asked in plain text. */
-static enum err read_prompt(struct eval *e, struct errmsg *m)
-{
-    enum err rc = prompt_from_gguf(&e->prompt, e->gguf, e->tokenizer, m);
-    return rc == ERR_UNSUPPORTED || rc == ERR_INVAL ? OK : rc;
-}
-
 static enum err load_model(struct eval *e, struct errmsg *m)
 {
-    struct model_options o = {.ops = ops_best(), .workers = e->workers};
+    struct model_options o = {.ops = ops_best(), .workers = e->file.workers};
     lab_model_options(&o, (uint32_t)e->o.context);
-    enum err rc = model_load(&e->model, e->gguf, &o, m);
+    enum err rc = model_load(&e->model, e->file.gguf, &o, m);
     if (rc != OK)
         return rc;
     uint32_t trained = model_info(e->model)->context_length;
@@ -314,7 +297,8 @@ static enum err open_gates(struct eval *e, struct errmsg *m)
 {
     char path[GATE_PATH_MAX];
     struct errmsg why = {""};
-    enum err rc = model_find_gates(e->model, e->gguf, e->o.gates, path, &why);
+    enum err rc =
+        model_find_gates(e->model, e->file.gguf, e->o.gates, path, &why);
     if (rc != OK)
         return err_set(m, rc, "--gates: %s", why.text);
     memcpy(e->gates, "none", sizeof("none"));
@@ -328,16 +312,9 @@ static enum err open_gates(struct eval *e, struct errmsg *m)
 
 static enum err open_model(struct eval *e, struct errmsg *m)
 {
-    int n = e->o.threads > 0 ? (int)e->o.threads : workers_cpus();
-    enum err rc = workers_new(&e->workers, n, m);
-    if (rc == OK)
-        rc = gguf_open(&e->gguf, e->o.model, m);
+    enum err rc = model_file_open(&e->file, e->o.model, e->o.threads, m);
     if (rc == OK)
         rc = hash_file(e->sha256, e->o.model, m);
-    if (rc == OK)
-        rc = tokenizer_from_gguf(&e->tokenizer, e->gguf, m);
-    if (rc == OK)
-        rc = read_prompt(e, m);
     if (rc == OK)
         rc = load_model(e, m);
     return rc == OK ? open_gates(e, m) : rc;
@@ -357,7 +334,7 @@ static enum err open_split(struct eval *e, struct errmsg *m)
         rc = config_cache_path(path[n], PATH_MAX, files[e->o.split][n], m);
     if (rc != OK)
         return rc;
-    rc = corpus_load(&e->corpus, e->tokenizer, list, n, &why);
+    rc = corpus_load(&e->corpus, e->file.tokenizer, list, n, &why);
     if (rc == ERR_NOTFOUND)
         return err_set(m, rc,
                        "%s; `make texts USE=%s` in the source tree fetches it, "
@@ -369,11 +346,11 @@ static enum err open_split(struct eval *e, struct errmsg *m)
 /* As many of the answers as --docs says, the first ones. */
 static enum err open_chats(struct eval *e, struct errmsg *m)
 {
-    if (e->prompt == NULL)
+    if (e->file.prompt == NULL)
         return err_set(m, ERR_UNSUPPORTED,
                        "--chats: the model has no chat template that we know");
-    enum err rc =
-        chats_load(&e->chats, e->prompt, e->o.chats, (uint32_t)e->o.context, m);
+    enum err rc = chats_load(&e->chats, e->file.prompt, e->o.chats,
+                             (uint32_t)e->o.context, m);
     if (rc != OK)
         return rc;
     int64_t n = (int64_t)chats_count(e->chats);
@@ -395,7 +372,7 @@ static enum err open_texts(struct eval *e, struct errmsg *m)
 {
     if (e->o.chats != NULL)
         return open_chats(e, m);
-    return e->o.text.n > 0 ? corpus_load(&e->corpus, e->tokenizer,
+    return e->o.text.n > 0 ? corpus_load(&e->corpus, e->file.tokenizer,
                                          e->o.text.item, e->o.text.n, m)
                            : open_split(e, m);
 }
@@ -433,13 +410,13 @@ static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
                                 .context = n_tokens,
                                 .mode = (enum lab_mode)e->o.mode},
                       .lab = {.model = e->model,
-                              .workers = e->workers,
+                              .workers = e->file.workers,
                               .kv_type = (enum kv_type)e->o.kv_type,
                               .mode = (enum lab_mode)e->o.mode,
                               .n_tokens = n_tokens,
                               .needs = choices_needs(&e->choices)},
-                      .document = {.tokenizer = e->tokenizer,
-                                   .prompt = e->prompt,
+                      .document = {.tokenizer = e->file.tokenizer,
+                                   .prompt = e->file.prompt,
                                    .corpus = e->corpus,
                                    .chats = e->chats,
                                    .n_tokens = n_tokens,
@@ -460,10 +437,7 @@ static void close_all(struct eval *e)
     chats_free(e->chats);
     corpus_free(e->corpus);
     model_free(e->model);
-    prompt_free(e->prompt);
-    tokenizer_free(e->tokenizer);
-    gguf_close(e->gguf);
-    workers_free(e->workers);
+    model_file_close(&e->file);
     flags_fini(&e->o, &flags);
 }
 

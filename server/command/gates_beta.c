@@ -20,7 +20,7 @@ static enum err open_reader(struct reader *r, const struct gates_model *g,
                             struct errmsg *m)
 {
     struct model_options o = {.ops = ops_best(),
-                              .workers = g->workers,
+                              .workers = g->file.workers,
                               .max_rows = STEP_ROWS,
                               .max_runs = 1,
                               .max_context = n_tokens};
@@ -28,7 +28,7 @@ static enum err open_reader(struct reader *r, const struct gates_model *g,
     kv_layout_init(&l, KV_F16, g->info.head_dim);
     uint64_t units =
         table_units_for(g->info.n_layers * g->info.n_kv_heads, n_tokens);
-    enum err rc = model_load(&r->model, g->gguf, &o, m);
+    enum err rc = model_load(&r->model, g->file.gguf, &o, m);
     if (rc == OK)
         rc = model_set_gates(r->model, gate, m);
     if (rc == OK)

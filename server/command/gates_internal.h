@@ -12,23 +12,18 @@
 #include <stdatomic.h>
 
 #include "base/hash.h"
-#include "base/workers.h"
 #include "config/flags.h"
 #include "gates/gate_find.h"
 #include "gates/train/frozen.h"
 #include "gates/train/mat.h"
-#include "runtime/engine/prompt.h"
 #include "runtime/model/model.h"
-#include "runtime/text/tokenizer.h"
+#include "server/command/model_file.h"
 
 enum { GATES_DONE = 0, GATES_FAILED = 1, GATES_USAGE = 2 };
 
 /* A model as the gates see it, and what they are trained with. */
 struct gates_model {
-    struct gguf *gguf;
-    struct workers *workers;
-    struct tokenizer *tokenizer;
-    struct prompt *prompt; /* NULL: the model has no chat template we know */
+    struct model_file file;
     struct model *model;   /* NULL after gates_model_load() */
     struct mat *mat;       /* NULL before it */
     struct frozen *frozen; /* the same */
@@ -40,7 +35,7 @@ struct gates_model {
 /* Opens and checks the file. On error nothing is left; on OK the caller ends
  * *out with gates_model_close(). */
 MUST_CHECK enum err gates_model_open(struct gates_model *out, const char *path,
-                                     int n_threads, struct errmsg *m);
+                                     int64_t n_threads, struct errmsg *m);
 /* What computing needs: frozen and mat. Seconds, and four bytes a weight. */
 MUST_CHECK enum err gates_model_load(struct gates_model *g, struct errmsg *m);
 void gates_model_close(struct gates_model *g); /* a zeroed one is allowed */

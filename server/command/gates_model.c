@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "runtime/gguf/gguf.h"
 #include "runtime/kernels/ops.h"
 #include "server/command/gates_internal.h"
 
@@ -9,10 +8,10 @@
 static enum err load_model(struct gates_model *g, struct errmsg *m)
 {
     struct model_options o = {.ops = &ops_reference,
-                              .workers = g->workers,
+                              .workers = g->file.workers,
                               .max_rows = 1,
                               .max_runs = 1};
-    enum err rc = model_load(&g->model, g->gguf, &o, m);
+    enum err rc = model_load(&g->model, g->file.gguf, &o, m);
     if (rc == OK)
         g->info = *model_info(g->model);
     return rc;
@@ -20,9 +19,9 @@ static enum err load_model(struct gates_model *g, struct errmsg *m)
 
 enum err gates_model_load(struct gates_model *g, struct errmsg *m)
 {
-    enum err rc = mat_new(&g->mat, g->workers, m);
+    enum err rc = mat_new(&g->mat, g->file.workers, m);
     if (rc == OK)
-        rc = frozen_from_model(&g->frozen, g->model, g->workers, m);
+        rc = frozen_from_model(&g->frozen, g->model, g->file.workers, m);
     if (rc == OK) {
         model_free(g->model);
         g->model = NULL;
@@ -33,33 +32,19 @@ enum err gates_model_load(struct gates_model *g, struct errmsg *m)
 static enum err read_fingerprint(struct gates_model *g, struct errmsg *m)
 {
     uint8_t digest[HASH_BYTES];
-    enum err rc = gguf_fingerprint(g->gguf, digest, m);
+    enum err rc = gguf_fingerprint(g->file.gguf, digest, m);
     if (rc == OK)
         hash_hex(g->fingerprint, digest, sizeof(digest));
     return rc;
 }
 
-/* A model without a template that we can render still learns from chats, in
- * plain words. */
-static enum err read_prompt(struct gates_model *g, struct errmsg *m)
-{
-    enum err rc = prompt_from_gguf(&g->prompt, g->gguf, g->tokenizer, m);
-    return rc == ERR_UNSUPPORTED || rc == ERR_INVAL ? OK : rc;
-}
-
 enum err gates_model_open(struct gates_model *out, const char *path,
-                          int n_threads, struct errmsg *m)
+                          int64_t n_threads, struct errmsg *m)
 {
     struct gates_model g = {0};
-    enum err rc = workers_new(&g.workers, n_threads, m);
-    if (rc == OK)
-        rc = gguf_open(&g.gguf, path, m);
+    enum err rc = model_file_open(&g.file, path, n_threads, m);
     if (rc == OK)
         rc = read_fingerprint(&g, m);
-    if (rc == OK)
-        rc = tokenizer_from_gguf(&g.tokenizer, g.gguf, m);
-    if (rc == OK)
-        rc = read_prompt(&g, m);
     if (rc == OK)
         rc = load_model(&g, m);
     if (rc != OK) {
@@ -75,10 +60,7 @@ void gates_model_close(struct gates_model *g)
     frozen_free(g->frozen);
     mat_free(g->mat);
     model_free(g->model);
-    prompt_free(g->prompt);
-    tokenizer_free(g->tokenizer);
-    gguf_close(g->gguf);
-    workers_free(g->workers);
+    model_file_close(&g->file);
     *g = (struct gates_model){0};
 }
 

@@ -37,14 +37,7 @@ static const struct option show_options[] = {
      .max = 1 << 17,
      .word = "N",
      .help = "Tokens of a window."},
-    {.name = "threads",
-     .type = OPT_INT,
-     .field = FIELD(threads),
-     .dflt = "0",
-     .max = WORKERS_MAX,
-     .word = "N",
-     .shown_dflt = "the CPUs that affinity and cgroup allow",
-     .help = "Threads that compute."},
+    MODEL_FILE_THREADS(FIELD(threads)),
 };
 
 const struct flags gates_show_flags = {
@@ -96,8 +89,7 @@ static void print_file(const struct showing *s)
 
 static enum err open_model(struct showing *s, struct errmsg *m)
 {
-    int threads = s->o.threads > 0 ? (int)s->o.threads : workers_cpus();
-    enum err rc = gates_model_open(&s->model, s->o.model, threads, m);
+    enum err rc = gates_model_open(&s->model, s->o.model, s->o.threads, m);
     if (rc != OK)
         return rc;
     struct gate_shape need = gates_model_shape(&s->model);
@@ -160,9 +152,9 @@ static enum err read_tokens(struct showing *s, struct tokens *out,
     enum err rc = file_read_all(&text, path, TEXT_MAX, m);
     if (rc != OK)
         return rc;
-    rc =
-        tokenizer_encode(s->model.tokenizer, text.data == NULL ? "" : text.data,
-                         text.len, TOKENIZER_ADD_BOS, out);
+    rc = tokenizer_encode(s->model.file.tokenizer,
+                          text.data == NULL ? "" : text.data, text.len,
+                          TOKENIZER_ADD_BOS, out);
     buf_fini(&text);
     if (rc != OK)
         return err_set(m, rc, "cannot tokenise %s", path);

@@ -157,14 +157,7 @@ static const struct option train_options[] = {
      .help = "Kinds of sequences and their shares: plain text; text as a chat; "
              "facts that are asked for at the end; text with repeated spans; "
              "lists of examples."},
-    {.name = "threads",
-     .type = OPT_INT,
-     .field = FIELD(threads),
-     .dflt = "0",
-     .max = WORKERS_MAX,
-     .word = "N",
-     .shown_dflt = "the CPUs that affinity and cgroup allow",
-     .help = "Threads that compute. The result does not depend on them."},
+    MODEL_FILE_THREADS(FIELD(threads)),
     {.name = "keep_memory",
      .type = OPT_BYTES,
      .field = FIELD(keep_memory),
@@ -356,8 +349,8 @@ static bool can_write_chats(struct training *t)
                                             {false, "Yes.", 4}};
     struct tokens tokens = {0};
     struct errmsg why = {""};
-    bool ok = t->model.prompt != NULL &&
-              write_chat(t->model.prompt, turns, 2, &tokens, &why) == OK;
+    bool ok = t->model.file.prompt != NULL &&
+              write_chat(t->model.file.prompt, turns, 2, &tokens, &why) == OK;
     tokens_fini(&tokens);
     if (!ok && t->share[MIX_CHAT] > 0)
         fprintf(stderr, "ebb gates: chats are written without a template: %s\n",
@@ -401,9 +394,9 @@ static enum err read_texts(struct training *t, struct errmsg *m)
 {
     struct hash all = {0};
     uint8_t digest[HASH_BYTES];
-    struct mix_options o = {.tokenizer = t->model.tokenizer,
+    struct mix_options o = {.tokenizer = t->model.file.tokenizer,
                             .chat = can_write_chats(t) ? write_chat : NULL,
-                            .chat_ctx = t->model.prompt,
+                            .chat_ctx = t->model.file.prompt,
                             .seed = (uint64_t)t->o.seed};
     memcpy(o.share, t->share, sizeof(o.share));
     t->text_list.max = TEXTS_META_BYTES;
@@ -564,8 +557,7 @@ static enum err learn(struct training *t, const atomic_bool *stop,
 static enum err train(struct training *t, const atomic_bool *stop,
                       struct errmsg *m)
 {
-    int threads = t->o.threads > 0 ? (int)t->o.threads : workers_cpus();
-    enum err rc = gates_model_open(&t->model, t->o.model, threads, m);
+    enum err rc = gates_model_open(&t->model, t->o.model, t->o.threads, m);
     if (rc == OK)
         rc = make_gate(t, m);
     if (rc == OK)

@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "gates/gate_file.h"
 #include "server/command/gates.h"
+#include "server/command/model_file.h"
 
 enum { WORDS_MAX = 32 };
 
@@ -226,6 +227,31 @@ static void gates_of_a_stopped_run(struct run *r, const char *model)
     assert_null(strstr(r->out.data, "train_memory"));
 }
 
+static void a_models_file_is_opened_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    static const struct model_file nothing;
+    struct model_file f = nothing;
+    struct errmsg m = {""};
+    char path[4096];
+    assert_int_not_equal(model_file_open(&f, "/nothing.gguf", 2, &m), OK);
+    assert_non_null(strstr(m.text, "/nothing.gguf"));
+    assert_memory_equal(&f, &nothing, sizeof(f));
+    model_file_close(&f);
+    if (!default_model(path))
+        skip();
+    assert_int_equal(model_file_open(&f, path, 2, &m), OK);
+    assert_int_equal(workers_count(f.workers), 2);
+    assert_non_null(f.gguf);
+    assert_non_null(f.tokenizer);
+    assert_non_null(f.prompt); /* its template is one that we know */
+    model_file_close(&f);
+    assert_memory_equal(&f, &nothing, sizeof(f));
+    assert_int_equal(model_file_open(&f, path, 0, &m), OK);
+    assert_int_equal(workers_count(f.workers), workers_cpus());
+    model_file_close(&f);
+}
+
 /* One pass over the real thing: training stops, goes on, and its gates are
  * shown, with two steps of 64 tokens. */
 static void gates_of_the_default_model_are_trained_and_shown(void **state)
@@ -329,6 +355,7 @@ int main(void)
         cmocka_unit_test(wrong_words_end_with_status_2),
         cmocka_unit_test(help_is_no_error),
         cmocka_unit_test(what_is_not_there_is_named_with_status_1),
+        cmocka_unit_test(a_models_file_is_opened_whole_or_not_at_all),
         cmocka_unit_test(gates_of_the_default_model_are_trained_and_shown),
         cmocka_unit_test(gates_of_another_model_do_not_fit),
     };
