@@ -24,4 +24,5 @@ const struct ops avx2_ops = {
     .attend_join = avx2_attend_join,
     .attend_logits = avx2_attend_logits,
     .softmax = avx2_softmax,
+    .add_weights = avx2_add_weights,
 };

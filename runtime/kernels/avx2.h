@@ -51,5 +51,7 @@ void avx2_attend_join(const struct attend_args *a, const float *states,
 void avx2_attend_logits(const struct attend_args *a, float *logit,
                         int64_t stride, void *scratch);
 void avx2_softmax(float *x, int64_t n);
+void avx2_add_weights(const float *logit, const float *norm, int64_t n,
+                      float *sum);
 
 #endif

@@ -366,3 +366,14 @@ void avx2_softmax(float *x, int64_t n)
     for (int64_t i = 0; i < n; i += LANES)
         store_tail(x, i, n, _mm256_div_ps(load_tail(x, i, n), sum));
 }
+
+void avx2_add_weights(const float *logit, const float *norm, int64_t n,
+                      float *sum)
+{
+    __m256 top = _mm256_set1_ps(norm[0]), all = _mm256_set1_ps(norm[1]);
+    for (int64_t e = 0; e < n && norm[1] > 0; e += LANES) {
+        __m256 x = avx2_exp(_mm256_sub_ps(load_tail(logit, e, n), top));
+        x = _mm256_add_ps(load_tail(sum, e, n), _mm256_div_ps(x, all));
+        store_tail(sum, e, n, x);
+    }
+}

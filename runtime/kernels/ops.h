@@ -151,6 +151,11 @@ struct ops {
     /* x[i] = exp(x[i]) / sum of exp(x), where -infinity gives 0; all zeros
      * when there is nothing else. */
     void (*softmax)(float *x, int64_t n);
+    /* sum[e] += exp(logit[e] - norm[0]) / norm[1]: what a row, of which attend
+     * said this norm, gave to entries with these logits (-infinity: nothing).
+     * Nothing is added where norm[1] is 0. */
+    void (*add_weights)(const float *logit, const float *norm, int64_t n,
+                        float *sum);
 };
 
 extern const struct ops ops_reference;

@@ -24,6 +24,7 @@ const struct ops ops_reference = {
     .attend_join = ref_attend_join,
     .attend_logits = ref_attend_logits,
     .softmax = ref_softmax,
+    .add_weights = ref_add_weights,
 };
 
 /* 2^n for -1022 <= n <= 1023. */

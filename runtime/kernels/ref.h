@@ -44,5 +44,7 @@ void ref_attend_join(const struct attend_args *a, const float *states,
 void ref_attend_logits(const struct attend_args *a, float *logit,
                        int64_t stride, void *scratch);
 void ref_softmax(float *x, int64_t n);
+void ref_add_weights(const float *logit, const float *norm, int64_t n,
+                     float *sum);
 
 #endif

@@ -191,3 +191,10 @@ void ref_softmax(float *x, int64_t n)
     for (int64_t i = 0; i < n && sum > 0; i++)
         x[i] = (float)((double)x[i] / sum);
 }
+
+void ref_add_weights(const float *logit, const float *norm, int64_t n,
+                     float *sum)
+{
+    for (int64_t e = 0; e < n && norm[1] > 0; e++)
+        sum[e] += ref_exp(logit[e] - norm[0]) / norm[1];
+}

@@ -192,6 +192,42 @@ static void softmax_of_nothing_is_zeros(void **state)
     }
 }
 
+/* Sums of several rows, of which one saw nothing at all and one is masked in
+ * part. */
+static void weights_are_those_of_float64(void **state)
+{
+    (void)state;
+    enum { ROWS = 4 };
+    struct rng r;
+    rng_seed(&r, 6);
+    float x[SIZE_MAX_], sum[SIZE_MAX_ + 1], norm[ROWS][2];
+    double want[SIZE_MAX_];
+    for (int i = 0; i < CHECK_TABLES; i++) {
+        const struct ops *o = check_table(i);
+        for (int s = 0; o != NULL && s < N_SIZES; s++) {
+            int64_t n = SIZES[s];
+            for (int64_t k = 0; k <= n; k++)
+                sum[k] = 0.25f;
+            for (int64_t k = 0; k < n; k++)
+                want[k] = 0.25;
+            for (int row = 0; row < ROWS; row++) {
+                norm[row][0] = 40.0f * (float)row;
+                norm[row][1] = row == 1 ? 0.0f : 1.5f + (float)row;
+                for (int64_t k = 0; k < n; k++) {
+                    x[k] = norm[row][0] + 3.0f * check_normal(&r);
+                    if (row == 2 && k % 3 == 1)
+                        x[k] = -INFINITY;
+                    double w = exp((double)x[k] - (double)norm[row][0]);
+                    want[k] += row == 1 ? 0 : w / (double)norm[row][1];
+                }
+                o->add_weights(x, norm[row], n, sum);
+            }
+            assert_true(check_nmse(sum, want, n) < 1e-12);
+            assert_true(sum[n] == 0.25f);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +238,7 @@ int main(void)
         cmocka_unit_test(tables_are_found_by_name),
         cmocka_unit_test(softmax_is_that_of_float64),
         cmocka_unit_test(softmax_of_nothing_is_zeros),
+        cmocka_unit_test(weights_are_those_of_float64),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
