@@ -197,8 +197,9 @@ static const struct option table[] = {
                 "attend to), or any policy, h2o, expected-attention and fastv "
                 "too. "
                 "The fate is drop, or merge: the value of what leaves lives "
-                "on in an entry nearby that stays. none: a prompt is never "
-                "cut, but waits for room.",
+                "on in an entry nearby that stays. For comparison also lookm, "
+                "kvmerger, weightedkv and cam (docs/policies.md). none: a "
+                "prompt is never cut, but waits for room.",
     },
     {
         .name = "merge_alpha",
@@ -229,6 +230,36 @@ static const struct option table[] = {
         .word = "X",
         .help = "Merging makes an entry count as at most so many of its "
                 "kind. 0: no bound.",
+    },
+    {
+        .name = "merge_mean_ratio",
+        .type = OPT_BOOL,
+        .field = FIELD(merge_mean_ratio),
+        .dflt = "false",
+        .help = "The heads of a layer share how much more an entry counts for "
+                "what was merged into it: each gets the mean over those that "
+                "keep the token, as in the paper. Off: each head its own.",
+    },
+    {
+        .name = "watch_columns",
+        .type = OPT_BOOL,
+        .field = FIELD(watch_columns),
+        .dflt = "false",
+        .help = "Requests may ask for the fates kvmerger, weightedkv and cam, "
+                "which need the attention that all tokens of a prompt give to "
+                "each entry. It is watched for prompts with these fates only, "
+                "which then take a fifth longer; its memory is allocated at "
+                "the start and grows with --max-context. On where "
+                "--admission names one of them.",
+    },
+    {
+        .name = "reposition",
+        .type = OPT_BOOL,
+        .field = FIELD(reposition),
+        .dflt = "false",
+        .help = "When a prompt has been cut, what stays of it is moved "
+                "together: keys are turned to positions without gaps, and the "
+                "answer goes on behind them.",
     },
     {
         .name = "session_tokens",

@@ -60,11 +60,18 @@ static enum err put_kv(struct buf *out, const struct gen_status *st)
                    (unsigned long long)st->retained_entries,
                    (unsigned long long)st->full_entries));
     PUT(json_put_double(out, share));
+    PUT(buf_printf(out,
+                   ",\"evicted_entries\":%llu,\"merged_entries\":%llu,"
+                   "\"routed_entries\":%llu,\"merge_log_ratio\":",
+                   (unsigned long long)st->evicted_entries,
+                   (unsigned long long)st->merged_entries,
+                   (unsigned long long)st->routed_entries));
+    PUT(json_put_double(out, st->merge_log_ratio));
     return buf_printf(out,
-                      ",\"evicted_entries\":%llu,\"merged_entries\":%llu,"
-                      "\"bytes\":%llu,\"lossy\":%s}",
-                      (unsigned long long)st->evicted_entries,
-                      (unsigned long long)st->merged_entries,
+                      ",\"merge_seconds\":%lld.%06lld,\"bytes\":%llu,"
+                      "\"lossy\":%s}",
+                      (long long)(st->merge_us / 1000000),
+                      (long long)(st->merge_us % 1000000),
                       (unsigned long long)st->kv_bytes,
                       st->evicted_entries > 0 ? "true" : "false");
 }

@@ -258,6 +258,8 @@ static enum err read_rules(struct parts *p, struct errmsg *m)
     if (rc != OK)
         return rc;
     c->max_context = p->max_context;
+    if (forget_fate_needs_columns(p->rules.admission.fate))
+        c->watch_columns = true;
     forget_admission_name(admission, &p->rules);
     rc = config_set_string(&c->policy, forget_policy_name(p->rules.policy));
     if (rc == OK)
@@ -277,6 +279,8 @@ static struct forget_options forget_options(const struct parts *p)
         .n_recent = (uint32_t)c->protect_recent,
         .idle_decay = c->idle_decay,
         .unbounded_context = c->unbounded_context,
+        .watch_columns = c->watch_columns,
+        .reposition = c->reposition,
     };
 }
 
@@ -286,6 +290,7 @@ static struct merge_options merge_options(const struct config *c)
     o.alpha = (float)c->merge_alpha;
     o.min_mass = (float)c->merge_min_mass;
     o.max_ratio = c->merge_max_ratio > 0 ? (float)c->merge_max_ratio : INFINITY;
+    o.mean_ratio = c->merge_mean_ratio;
     return o;
 }
 

@@ -92,7 +92,8 @@ static enum err read_admission(struct params_ctx *c, const cJSON *v)
         return bad_name(c, "kv.admission", rc, &m);
     if (forget_needs_gates(r) && !c->server->has_gates)
         return no_gates(c, "kv.admission", name);
-    return OK;
+    rc = forget_check_fate(c->server->forget, r, &m);
+    return rc == OK ? OK : bad_name(c, "kv.admission", rc, &m);
 }
 
 static enum err read_cap(struct params_ctx *c, const cJSON *v)

@@ -27,12 +27,6 @@ uint32_t merging_parts(uint32_t fate_needs)
            (fate_needs & FATE_COLUMN ? PROBE_COLUMNS : 0);
 }
 
-static float mass_of(void *user, uint32_t entry)
-{
-    const struct list *x = user;
-    return probe_mass(x->m->probe, x->m->table, x->i, entry);
-}
-
 static int32_t pos_of(const struct list *x, uint32_t e)
 {
     return pool_meta(x->pool, x->l->unit[e / KV_UNIT])->pos[e % KV_UNIT];
@@ -55,6 +49,22 @@ static enum err add_units(const struct list *x, struct arena *a,
     out->unit = unit;
     out->meta = meta;
     out->leaves = leaves;
+    return OK;
+}
+
+static enum err add_masses(const struct list *x, struct arena *a,
+                           struct apply_list *out)
+{
+    const struct probe *p = x->m->probe;
+    uint32_t n = x->l->n_units;
+    float *mass = arena_array(a, (size_t)n * KV_UNIT, sizeof(*mass));
+    void *scratch = arena_alloc(a, probe_scratch_bytes(p, KV_UNIT));
+    if (mass == NULL || scratch == NULL)
+        return ERR_NOMEM;
+    for (uint32_t u = 0; u < n; u++)
+        probe_masses(p, x->m->table, x->i, u, mass + (size_t)u * KV_UNIT,
+                     scratch);
+    out->mass = mass;
     return OK;
 }
 
@@ -82,7 +92,7 @@ static enum err add_seen(const struct list *x, struct arena *a, uint32_t needs,
         if (column == NULL)
             return ERR_NOMEM;
     }
-    return OK;
+    return needs & FATE_MASS ? add_masses(x, a, out) : OK;
 }
 
 static enum err merge(struct list *x, struct arena *a, struct merge_counts *c)
@@ -90,12 +100,8 @@ static enum err merge(struct list *x, struct arena *a, struct merge_counts *c)
     const struct choice *how = x->m->how;
     const struct apply_how with = {how->fate, &how->merge, ops_best()};
     const struct kv_layout *y = pool_layout(x->pool);
-    struct apply_list list = {.layout = y,
-                              .n = x->l->len,
-                              .id = x->i,
-                              .n_seen = x->m->n_seen,
-                              .mass_of = mass_of,
-                              .mass_user = x};
+    struct apply_list list = {
+        .layout = y, .n = x->l->len, .id = x->i, .n_seen = x->m->n_seen};
     enum err rc = add_units(x, a, &list);
     if (rc == OK)
         rc = add_seen(x, a, how->fate->needs, &list);

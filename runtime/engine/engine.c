@@ -186,7 +186,8 @@ static enum err new_evict(struct engine *e)
         .max_rows = e->o.max_step_rows,
         .max_prompts = ENGINE_WATCHES < e->o.max_running ? ENGINE_WATCHES
                                                          : e->o.max_running,
-        .n_threads = e->o.workers ? workers_count(e->o.workers) : 1,
+        .workers = e->o.workers,
+        .max_columns = e->o.forget.watch_columns ? e->o.max_context : 0,
     };
     enum err rc = watches_new(&e->watches, &watching);
     if (rc != OK)

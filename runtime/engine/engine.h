@@ -137,6 +137,9 @@ struct gen_status {
     enum forget_policy policy;
     uint64_t logical_tokens, retained_entries, full_entries;
     uint64_t evicted_entries, merged_entries;
+    uint64_t routed_entries; /* evicted ones that found one to merge with */
+    double merge_log_ratio;  /* largest log R */
+    int64_t merge_us;        /* that merging took for this request */
     uint64_t kv_bytes;
     /* Microseconds since submission; 0 while it has not happened. */
     uint64_t admitted_us, first_token_us, done_us;

@@ -362,15 +362,36 @@ static double highest(const struct evict *e, const struct job *j)
     return most;
 }
 
-static bool may_merge(const struct session *s, enum engine_cause cause)
+static bool may_merge(const struct evict *e, const struct session *s,
+                      enum engine_cause cause)
 {
-    return cause == ENGINE_ADMISSION && s->watch &&
-           s->rules.admission.fate == FORGET_MERGE;
+    return cause == ENGINE_ADMISSION && e->o.watches &&
+           watch_can_merge(e->o.watches, s);
 }
 
 static bool merges(const struct evict *e, const struct job *j)
 {
-    return may_merge(e->of[j->i], e->cause[j->i]);
+    return may_merge(e, e->of[j->i], e->cause[j->i]);
+}
+
+static uint32_t layer_of(const struct evict *e, const struct job *j)
+{
+    return j->i_list / e->o.sessions->n_kv_heads;
+}
+
+/* Where lists of a layer are merged together, their first job does it. */
+static void merge_job(struct evict *e, uint32_t i, int thread)
+{
+    struct job *j = &e->job[i];
+    const struct job *before = i > e->next_job ? j - 1 : NULL;
+    const struct session *s = e->of[j->i];
+    const uint16_t *gone = select_gone(e->select);
+    if (!watch_is_by_layer(e->o.watches, s))
+        watch_merge(e->o.watches, s, j->i_list, gone, thread, &j->merged);
+    else if (!before || before->i != j->i ||
+             layer_of(e, before) != layer_of(e, j))
+        watch_merge_layer(e->o.watches, s, layer_of(e, j), gone, thread,
+                          &j->merged);
 }
 
 static void merge_jobs(void *ctx, int task, int thread)
@@ -379,10 +400,8 @@ static void merge_jobs(void *ctx, int task, int thread)
     uint32_t i = e->next_job + (uint32_t)task * JOBS_A_TASK;
     uint32_t end = i + JOBS_A_TASK;
     for (; i < end && i < e->end_job; i++) {
-        struct job *j = &e->job[i];
-        if (merges(e, j))
-            watch_merge(e->o.watches, e->of[j->i], j->i_list,
-                        select_gone(e->select), thread, &j->merged);
+        if (merges(e, &e->job[i]))
+            merge_job(e, i, thread);
     }
 }
 
@@ -435,26 +454,64 @@ static void on_all_threads(struct evict *e, workers_fn fn)
             fn(e, (int)i, 0);
 }
 
+static uint32_t longest_list(const struct evict *e, const struct session *s)
+{
+    uint32_t len = 0;
+    for (uint32_t i = 0; i < e->n_lists; i++)
+        len = s->table->list[i].len > len ? s->table->list[i].len : len;
+    return len;
+}
+
+/* Scratch for all jobs that merge. False: no memory, or there are none. */
+static bool make_scratch(struct evict *e)
+{
+    bool any = false;
+    for (uint32_t i = e->next_job; i < e->end_job; i++) {
+        const struct job *j = &e->job[i];
+        const struct session *s = e->of[j->i];
+        if (!merges(e, j))
+            continue;
+        any = true;
+        if (!watches_make_scratch(e->o.watches, s, longest_list(e, s)))
+            return false;
+    }
+    return any;
+}
+
+/* The time of a merge falls to its sessions by what leaves them; the parts add
+ * up to it. */
+static void share_time(struct evict *e, int64_t us)
+{
+    int64_t all = 0, done = 0;
+    for (uint32_t i = e->next_job; i < e->end_job; i++)
+        all += merges(e, &e->job[i]) ? e->job[i].gone : 0;
+    for (uint32_t i = e->next_job; i < e->end_job; i++) {
+        const struct job *j = &e->job[i];
+        if (!merges(e, j))
+            continue;
+        int64_t before = us * done / all;
+        done += j->gone;
+        e->of[j->i]->merge_us += us * done / all - before;
+    }
+}
+
 /* Merges what leaves by admission, while it is still there. Without memory for
  * it everything is dropped. */
 static void merge_leavers(struct evict *e, struct evict_result *r)
 {
-    uint32_t longest = 0;
-    for (uint32_t i = e->next_job; i < e->end_job; i++) {
-        const struct job *j = &e->job[i];
-        uint32_t len = e->of[j->i]->table->list[j->i_list].len;
-        if (merges(e, j) && len > longest)
-            longest = len;
-    }
-    if (longest == 0 || !watches_make_scratch(e->o.watches, longest))
+    if (!make_scratch(e))
         return;
     int64_t start = clock_us();
     on_all_threads(e, merge_jobs);
     r->merge_us = clock_us() - start + 1;
+    share_time(e, r->merge_us);
 }
 
 static void count_merges(struct session *s, const struct merge_counts *c)
 {
+    s->n_routed += c->routed;
+    if (c->log_ratio > s->merge_log_ratio)
+        s->merge_log_ratio = c->log_ratio;
     if (c->merged == 0)
         return;
     s->n_merged += c->merged;
@@ -524,12 +581,14 @@ static void merge_list(struct evict *e, struct session *s, uint32_t i_list,
                        enum engine_cause cause, struct evict_result *r)
 {
     struct merge_counts c = {0};
-    if (!may_merge(s, cause) ||
-        !watches_make_scratch(e->o.watches, s->table->list[i_list].len))
+    if (!may_merge(e, s, cause) ||
+        !watches_make_scratch(e->o.watches, s, s->table->list[i_list].len))
         return;
     int64_t start = clock_us();
     watch_merge(e->o.watches, s, i_list, select_gone(e->select), 0, &c);
-    r->merge_us += clock_us() - start;
+    int64_t us = clock_us() - start;
+    r->merge_us += us;
+    s->merge_us += us;
     merge_counts_add(&r->merged, &c);
     count_merges(s, &c);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cache/policy/policy.h"
+#include "merge/fate.h"
 
 /* In the order of enum forget_policy. */
 static const char *const names[FORGET_N_POLICIES] = {
@@ -12,24 +13,13 @@ static const char *const names[FORGET_N_POLICIES] = {
     "keydiff", "knorm",    "random",    "h2o",          "expected-attention",
     "fastv"};
 
-/* Of docs/design, interface.md, that mean something later. */
-static const char *const fates_to_come[] = {"lookm", "kvmerger", "weightedkv",
-                                            "cam", NULL};
-
 #define POLICIES                                                               \
     "exact (or none), dbtrimkv, trimkv, streamingllm, selkv-window, snapkv, "  \
     "adakv, pyramidkv, tova, r-kv, keydiff, knorm and random"
 #define ADMISSIONS                                                             \
     "none, and retention, selkv, h2o, expected-attention, fastv or the name "  \
-    "of a policy with +merge or +drop"
-
-static bool is_in(const char *const *list, const char *name)
-{
-    for (; *list; list++)
-        if (strcmp(*list, name) == 0)
-            return true;
-    return false;
-}
+    "of a policy with +drop, +merge or another fate"
+#define FATES "drop, merge (selkv), lookm, kvmerger, weightedkv and cam"
 
 /* FORGET_N_POLICIES: there is none of that name. */
 static enum forget_policy find(const char *name)
@@ -91,17 +81,34 @@ static enum err find_ranking(enum forget_policy *out, const char *name,
 static enum err find_fate(enum forget_fate *out, const char *name,
                           struct errmsg *m)
 {
-    bool merge = strcmp(name, "merge") == 0 || strcmp(name, "selkv") == 0;
-    if (!merge && strcmp(name, "drop") != 0) {
-        if (is_in(fates_to_come, name))
-            return err_set(m, ERR_UNSUPPORTED,
-                           "the fate '%s' is not built yet; merge and drop are",
-                           name);
-        return err_set(m, ERR_INVAL,
-                       "'%.40s' is no fate; there are merge and drop", name);
-    }
-    *out = merge ? FORGET_MERGE : FORGET_DROP;
+    const struct fate *f = fate_find(name);
+    uint32_t i = 0;
+    if (!f)
+        return err_set(m, ERR_INVAL, "'%.40s' is no fate; there are " FATES,
+                       name);
+    while (fate_at(i) != f)
+        i++;
+    *out = (enum forget_fate)i;
     return OK;
+}
+
+bool forget_fate_needs_columns(enum forget_fate f)
+{
+    return fate_at(f)->needs & FATE_COLUMN;
+}
+
+enum err forget_check_fate(const struct forget_options *o,
+                           const struct forget_rules *r, struct errmsg *m)
+{
+    enum forget_fate f = r->admission.fate;
+    if (r->policy == FORGET_EXACT || r->admission.off || o->watch_columns ||
+        !forget_fate_needs_columns(f))
+        return OK;
+    return err_set(m, ERR_UNSUPPORTED,
+                   "the fate '%s' needs the attention that all tokens of a "
+                   "prompt give to each entry, and this server does not watch "
+                   "it: start it with --watch-columns",
+                   fate_at(f)->name);
 }
 
 enum err forget_admission_find(struct forget_admission *out, const char *text,
@@ -141,7 +148,9 @@ void forget_admission_name(char out[FORGET_ADMISSION_MAX],
         snprintf(out, FORGET_ADMISSION_MAX, "none");
     else
         snprintf(out, FORGET_ADMISSION_MAX, "%s+%s", ranking,
-                 r->admission.fate == FORGET_MERGE ? "merge" : "drop");
+                 r->admission.fate == FORGET_MERGE
+                     ? "merge"
+                     : fate_at(r->admission.fate)->name);
 }
 
 bool forget_policy_needs_gates(enum forget_policy p)

@@ -43,9 +43,15 @@ enum forget_policy {
     FORGET_RANK_RETENTION = FORGET_DBTRIMKV
 };
 
+/* What becomes of it; the numbers are those of fate_at() (merge/fate.h). */
 enum forget_fate {
-    FORGET_DROP, /* nothing */
-    FORGET_MERGE /* SelKV: its value lives on in an entry that stays */
+    FORGET_DROP,  /* nothing */
+    FORGET_MERGE, /* SelKV: its value lives on in an entry that stays */
+    FORGET_LOOKM,
+    FORGET_KVMERGER,
+    FORGET_WEIGHTEDKV,
+    FORGET_CAM,
+    FORGET_N_FATES
 };
 
 struct forget_admission {
@@ -89,6 +95,9 @@ struct forget_options {
     uint32_t n_recent;         /* newest positions that never leave */
     double idle_decay;         /* docs/design, algorithms 1.3 */
     bool unbounded_context;    /* re-position instead of ending */
+    bool reposition;    /* what stays of a prompt, to positions without gaps */
+    bool watch_columns; /* the attention of all tokens of a prompt, which some
+                           fates need */
 };
 
 /* Token positions of the prompt that are never evicted. */
@@ -124,6 +133,14 @@ enum { FORGET_ADMISSION_MAX = 32 };
 /* The text that forget_admission_find() reads as these rules' admission. */
 void forget_admission_name(char out[FORGET_ADMISSION_MAX],
                            const struct forget_rules *r);
+
+/* Whether a server can do what these rules say becomes of entries.
+ * ERR_UNSUPPORTED: the fate needs what it does not watch; the sentence says
+ * what that is. Under FORGET_EXACT nothing leaves, so any fate can be done. */
+MUST_CHECK enum err forget_check_fate(const struct forget_options *o,
+                                      const struct forget_rules *r,
+                                      struct errmsg *m);
+bool forget_fate_needs_columns(enum forget_fate f);
 
 /* Can these rules only be kept with retention gates? */
 bool forget_policy_needs_gates(enum forget_policy p);

@@ -60,9 +60,10 @@ struct gen {
     struct stop stop;
     struct detok detok;
     struct schedule_prefill prefill;
-    uint32_t take; /* rows in the step that is planned */
-    bool is_whole; /* the units of its whole prompt are reserved */
-    bool is_tried; /* it was to be watched, whether it is or not */
+    uint32_t take;     /* rows in the step that is planned */
+    bool is_whole;     /* the units of its whole prompt are reserved */
+    bool is_tried;     /* it was to be watched, whether it is or not */
+    bool is_closed_up; /* what stays of its prompt was moved together */
     int64_t last_token_us;
     uint64_t seed;
 };

@@ -52,10 +52,11 @@ static uint64_t units_missing(const struct engine *e)
     return n;
 }
 
-static bool is_to_merge(const struct gen *g)
+/* Whether what leaves this prompt can only be merged if it is watched. */
+static bool is_to_watch(const struct gen *g)
 {
     const struct forget_admission *a = &g->session->rules.admission;
-    return session_forgets(g->session) && !a->off && a->fate == FORGET_MERGE;
+    return session_forgets(g->session) && !a->off && watch_is_needed(a->fate);
 }
 
 /* Entries that the session of a prompt may hold that does not fit as a whole:
@@ -74,8 +75,9 @@ static uint64_t share_of(const struct engine *e, const struct gen *g)
     uint64_t share = units > e->n_lists ? (units - e->n_lists) * KV_UNIT : 0;
     uint64_t least = (uint64_t)g->floor * e->n_lists;
     const struct watch *w = g->session->watch;
-    if (!w && !g->is_tried && is_to_merge(g))
-        share = watch_entries_in(e->watches, share / KV_UNIT);
+    if (!w && !g->is_tried && is_to_watch(g))
+        share = watch_entries_in(e->watches, g->session->rules.admission.fate,
+                                 share / KV_UNIT);
     if (w && share > watch_max_entries(w))
         share = watch_max_entries(w);
     share = share < cap ? share : cap;
@@ -128,8 +130,9 @@ static bool can_be_whole(struct engine *e, struct gen *g, uint64_t others)
  * there is no room for it. */
 static bool watch(struct engine *e, struct gen *g, uint64_t entries)
 {
-    uint64_t need = watch_units_for(e->watches, entries);
-    if (!watch_can_begin(e->watches, entries))
+    enum forget_fate fate = g->session->rules.admission.fate;
+    uint64_t need = watch_units_for(e->watches, fate, entries);
+    if (!watch_can_begin(e->watches, g->session, entries))
         return false;
     while (engine_free_units(e) < need)
         if (!engine_gain(e, need, NULL))
@@ -142,10 +145,11 @@ static bool watch(struct engine *e, struct gen *g, uint64_t entries)
 static void watch_whole(struct engine *e, struct gen *g)
 {
     struct session *s = g->session;
-    if (g->is_tried || !is_to_merge(g) || engine_cap(e, g) >= all_entries(e, g))
+    if (g->is_tried || !is_to_watch(g) || engine_cap(e, g) >= all_entries(e, g))
         return;
     g->is_tried = true;
-    if (!watches_have_free(e->watches) || watch(e, g, all_entries(e, g)))
+    if (!watches_have_free(e->watches, s->rules.admission.fate) ||
+        watch(e, g, all_entries(e, g)))
         return;
     g->is_whole = g->is_tried = false;
     if (session_reserve(&e->sessions, s, s->n_stored) != OK)
@@ -155,7 +159,7 @@ static void watch_whole(struct engine *e, struct gen *g)
 /* One that does not fit is cut between chunks. */
 static void watch_chunked(struct engine *e, struct gen *g)
 {
-    if (g->is_tried || !is_to_merge(g))
+    if (g->is_tried || !is_to_watch(g))
         return;
     uint64_t share = share_of(e, g);
     g->is_tried = true;

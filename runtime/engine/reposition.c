@@ -1,6 +1,8 @@
 /* Sessions at the end of the model's context: their entries are moved together
  * in RoPE position, and they go on behind them. What a session has seen, and
- * where each entry stands in it, stays as it is. */
+ * where each entry stands in it, stays as it is. With the option `reposition`
+ * that is done as well for each prompt that was cut (docs/design, algorithms
+ * 2, stage 6). */
 #include <assert.h>
 
 #include "base/clock.h"
@@ -18,6 +20,26 @@ static bool has_reached_the_end(const struct engine *e, const struct gen *g)
     return g->take > 0 && g->session->rope + g->take > e->o.max_context;
 }
 
+/* What is shared must be the session's own by now. */
+static void turn_keys(struct engine *e, struct session *s)
+{
+    s->rope = e->lm.reposition(e->lm.self, s->table);
+    watch_moved(s);
+    ranking_moved(s);
+}
+
+/* Once a request, when its prompt is read and has been cut. */
+static void close_gaps(struct engine *e, struct gen *g)
+{
+    struct session *s = g->session;
+    if (!e->o.forget.reposition || g->is_closed_up ||
+        g->now.state != GEN_DECODE)
+        return;
+    g->is_closed_up = true;
+    if (s->n_lost > 0 && engine_own_units(e, s))
+        turn_keys(e, s);
+}
+
 static void move_together(struct engine *e, struct gen *g)
 {
     struct session *s = g->session;
@@ -31,9 +53,7 @@ static void move_together(struct engine *e, struct gen *g)
     evict_cut_lists(e->evict, s, e->o.max_context - engine_context_margin(e),
                     cause, &r);
     (void)engine_count(e, &r);
-    s->rope = e->lm.reposition(e->lm.self, s->table);
-    watch_moved(s);
-    ranking_moved(s);
+    turn_keys(e, s);
     assert(s->rope + g->take <= e->o.max_context);
     log_msg(LOG_LEVEL_DEBUG,
             "a session of %u tokens goes on at position %u (%lld us)",
@@ -45,6 +65,7 @@ void engine_reposition(struct engine *e)
     uint32_t most = engine_context_margin(e);
     for (uint32_t i = 0; i < e->n_running; i++) {
         struct gen *g = e->running[i];
+        close_gaps(e, g);
         if (!has_reached_the_end(e, g))
             continue;
         g->take = g->take < most ? g->take : most;

@@ -259,10 +259,13 @@ static void inherit(struct session *s, const struct session *from, uint32_t n)
     s->rope = rope_of(from, n, t);
     s->n_lost = (uint64_t)n * t->n_layers * t->n_kv_heads - table_n_entries(t);
     s->n_stored = n;
+    s->merge_us = 0;
     if (n == 0)
         return;
     s->lost_at = s->n_lost > 0 ? smaller(from->lost_at, n) : 0;
     s->n_merged = from->n_merged < s->n_lost ? from->n_merged : s->n_lost;
+    s->n_routed = from->n_routed < s->n_lost ? from->n_routed : s->n_lost;
+    s->merge_log_ratio = from->merge_log_ratio;
     s->merged_below = smaller(from->merged_below, n);
 }
 

@@ -90,8 +90,12 @@ struct session {
     uint64_t n_lost;    /* entries of the n_stored tokens that are gone */
     uint32_t lost_at;   /* n_stored when the last of them went */
     uint64_t n_merged;  /* of these: live on inside others */
+    uint64_t n_routed;  /* of these: found one that might take them in */
+    float merge_log_ratio; /* largest log R of its merges */
+    int64_t merge_us;      /* its part of the time that merges took */
     /* All that live on, and those in which they do, are at positions below.
-     * Rolled back to less, n_merged is what it can be at most. */
+     * Rolled back to less, n_merged and n_routed are what they can be at most.
+     */
     uint32_t merged_below;
     uint64_t used_at; /* sessions.clock when it came to rest */
     struct forget_rules rules;
@@ -212,10 +216,10 @@ struct session_match {
  * then. To a shorter one only where it still holds about what it would hold
  * had it read no further: what made room for later tokens is not what the
  * beginning alone would have lost. What the request pins must be there in any
- * case. Where entries were merged a
- * match ends at the border of a bucket (merge/merge.h): an entry holds nothing
- * of tokens beyond its bucket, and a text that is rolled back must not live on
- * in a value.
+ * case. Where entries were merged a match ends at the border of a bucket
+ * (merge/merge.h), if the fate merges inside buckets only, and else not before
+ * the end of what was merged: a text that is rolled back must not live on in a
+ * value.
  *
  * A request with a cap shares no more than the cap with sessions that stay:
  * what is shared is not taken out of one of its users. */

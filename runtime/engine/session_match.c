@@ -1,5 +1,5 @@
 /* Which session a request can continue or share a beginning with. */
-#include "merge/merge.h"
+#include "merge/fate.h"
 #include "runtime/engine/session.h"
 
 static uint32_t smaller(uint32_t a, uint32_t b)
@@ -15,13 +15,19 @@ static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
+/* An entry holds nothing of tokens beyond its bucket. */
+static bool is_by_bucket(const struct session *s)
+{
+    return fate_at(s->rules.admission.fate)->by_bucket;
+}
+
 /* Tokens of the first n that a new session may share with s. */
 static uint32_t sharable(const struct session *s, uint32_t n)
 {
     if (n > s->n_stored)
         n = s->n_stored;
     if (n < s->merged_below)
-        n -= n % MERGE_BUCKET;
+        n = is_by_bucket(s) ? n - n % MERGE_BUCKET : 0;
     uint32_t full = s->n_stored - s->n_stored % KV_UNIT;
     return s->is_running && n > full ? full : n;
 }

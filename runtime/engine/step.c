@@ -93,6 +93,9 @@ void engine_update_kv(const struct engine *e, struct gen *g)
     g->now.retained_entries = g->now.full_entries - s->n_lost;
     g->now.evicted_entries = s->n_lost;
     g->now.merged_entries = s->n_merged;
+    g->now.routed_entries = s->n_routed;
+    g->now.merge_log_ratio = (double)s->merge_log_ratio;
+    g->now.merge_us = s->merge_us;
     g->now.kv_bytes = table_n_units(s->table) * pool_stats(e->pool).unit_bytes;
 }
 

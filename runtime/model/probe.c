@@ -248,27 +248,22 @@ static void finish_row(const struct probe *p, const struct parts *s,
     }
 }
 
-static void attention_tile(const struct probe *p, const struct table *t,
-                           uint32_t i_list, const struct probe_rows *out,
-                           uint32_t row0, const struct parts *s)
+/* Logits of n_rows queries, at positions `at` and on, over the entries of s. */
+static void logits_of(const struct probe *p, const struct table *t,
+                      uint32_t i_list, uint32_t at, uint32_t n_rows,
+                      const struct parts *s)
 {
     const struct config *c = &p->model->cfg;
-    uint32_t n_rows = out->n - row0;
     uint32_t layer = i_list / c->n_kv_heads, head = i_list % c->n_kv_heads;
-    n_rows = n_rows < OPS_QUERY_MAX ? n_rows : OPS_QUERY_MAX;
     struct attend_args a = args_of(p, s->n, n_rows);
-    uint32_t pos0 = p->n_seen - out->n + row0;
     for (uint32_t i = 0; i < n_rows; i++)
         memcpy(s->query + i * a.q_stride,
-               probe_query_row(p, layer, pos0 + i) + head * a.q_stride,
+               probe_query_row(p, layer, at + i) + head * a.q_stride,
                (size_t)a.q_stride * sizeof(float));
     a.layout = pool_layout(t->pool);
     a.unit = s->unit;
     a.q = s->query;
     p->model->ops->attend_logits(&a, s->logit, s->stride, s->kernel);
-    for (uint32_t i = 0; i < n_rows; i++)
-        finish_row(p, s, s->logit + (int64_t)i * a.group * s->stride, out,
-                   row0 + i, pos0 + i);
 }
 
 void probe_attention(const struct probe *p, const struct table *t,
@@ -277,47 +272,54 @@ void probe_attention(const struct probe *p, const struct table *t,
 {
     const struct kv_list *l = &t->list[i_list];
     struct parts s = carve(p, l->len, scratch);
+    uint32_t first = p->n_seen - out->n, G = group_of(&p->model->cfg);
     assert(out->n <= p->n_rows && out->stride >= l->len);
     if (l->len == 0)
         return;
     read_list(t, l, &s);
-    for (uint32_t r = 0; r < out->n; r += OPS_QUERY_MAX)
-        attention_tile(p, t, i_list, out, r, &s);
+    for (uint32_t r = 0; r < out->n; r += OPS_QUERY_MAX) {
+        uint32_t n = out->n - r < OPS_QUERY_MAX ? out->n - r : OPS_QUERY_MAX;
+        logits_of(p, t, i_list, first + r, n, &s);
+        for (uint32_t i = 0; i < n; i++)
+            finish_row(p, &s, s.logit + (int64_t)i * G * s.stride, out, r + i,
+                       first + r + i);
+    }
 }
 
-enum { LANES = 8 };
-
-static float dot(const float *a, const float *b, uint32_t n)
-{
-    float s[LANES] = {0};
-    for (uint32_t i = 0; i < n; i += LANES)
-        for (uint32_t k = 0; k < LANES; k++)
-            s[k] += a[i + k] * b[i + k];
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
-}
-
-float probe_mass(const struct probe *p, const struct table *t, uint32_t i_list,
-                 uint32_t entry)
+/* The query at position `at`: its logits onto the masses. */
+static void add_masses(const struct probe *p, const struct parts *s,
+                       uint32_t i_list, uint32_t at, float *logit, float *mass)
 {
     const struct config *c = &p->model->cfg;
-    const struct kv_list *l = &t->list[i_list];
-    const struct kv_layout *y = pool_layout(t->pool);
-    uint32_t slot = entry % KV_UNIT, d = c->head_dim, G = group_of(c);
     uint32_t layer = i_list / c->n_kv_heads, head = i_list % c->n_kv_heads;
-    const uint8_t *unit = pool_data(t->pool, l->unit[entry / KV_UNIT]);
-    int64_t pos = pool_meta(t->pool, l->unit[entry / KV_UNIT])->pos[slot];
-    float key[OPS_HEAD_DIM_MAX], bias, sum = 0.0f;
-    p->model->ops->kv_load(y, unit, slot, key, NULL);
-    memcpy(&bias, unit + y->bias + slot * sizeof(bias), sizeof(bias));
-    for (uint32_t at = p->n_seen - p->n_rows; at < p->n_seen; at++) {
-        const float *q = probe_query_row(p, layer, at) + (size_t)head * G * d;
-        const float *norm = probe_norm_row(p, layer, at) + (size_t)head * G * 2;
-        for (uint32_t g = 0; g < G && at >= pos; g++, q += d, norm += 2) {
-            float x = dot(q, key, d) * p->model->attn_scale + bias;
-            sum += norm[1] > 0 ? expf(x - norm[0]) / norm[1] : 0;
-        }
+    uint32_t G = group_of(c);
+    const float *norm = probe_norm_row(p, layer, at) + (size_t)head * G * 2;
+    for (uint32_t g = 0; g < G; g++, logit += s->stride, norm += 2) {
+        for (uint32_t e = 0; e < s->n; e++)
+            if (s->pos[e] > (int64_t)at)
+                logit[e] = -INFINITY;
+        p->model->ops->add_weights(logit, norm, s->n, mass);
     }
-    return sum;
+}
+
+void probe_masses(const struct probe *p, const struct table *t, uint32_t i_list,
+                  uint32_t i_unit, float *mass, void *scratch)
+{
+    const struct kv_list *l = &t->list[i_list];
+    uint32_t n = l->len - i_unit * KV_UNIT, G = group_of(&p->model->cfg);
+    struct parts s = carve(p, n < KV_UNIT ? n : KV_UNIT, scratch);
+    s.unit[0] = pool_data(t->pool, l->unit[i_unit]);
+    memcpy(s.pos, pool_meta(t->pool, l->unit[i_unit])->pos,
+           s.n * sizeof(*s.pos));
+    memset(mass, 0, KV_UNIT * sizeof(*mass));
+    for (uint32_t r = 0; r < p->n_rows; r += OPS_QUERY_MAX) {
+        uint32_t at = p->n_seen - p->n_rows + r;
+        n = p->n_rows - r < OPS_QUERY_MAX ? p->n_rows - r : OPS_QUERY_MAX;
+        logits_of(p, t, i_list, at, n, &s);
+        for (uint32_t i = 0; i < n; i++)
+            add_masses(p, &s, i_list, at + i,
+                       s.logit + (int64_t)i * G * s.stride, mass);
+    }
 }
 
 /* ------------------------------------------------ what queries will be like */

@@ -96,12 +96,13 @@ void probe_attention(const struct probe *p, const struct table *t,
  * and group. Only with PROBE_COLUMNS. */
 const float *probe_columns(const struct probe *p, uint32_t i_list);
 
-/* What the last queries looked at one entry of a list, summed over rows and
- * group, each as a part of all that it saw when it was computed. For whoever
- * asks for few entries: it reads nothing but that one, and needs no scratch.
- * The key and bias are those that are stored now. */
-float probe_mass(const struct probe *p, const struct table *t, uint32_t i_list,
-                 uint32_t entry);
+/* What the last queries looked at each entry of one unit of a list, summed over
+ * rows and group, each as a part of all that it saw when it was computed:
+ * mass[KV_UNIT], zeros behind the end of the list. For whoever asks for few
+ * entries: nothing but that unit is read. Keys and biases are those that are
+ * stored now. Scratch: probe_scratch_bytes(p, KV_UNIT). */
+void probe_masses(const struct probe *p, const struct table *t, uint32_t i_list,
+                  uint32_t i_unit, float *mass, void *scratch);
 
 /* [max_tokens][PROBE_BUCKET], position p in row p % max_tokens: cell c of a row
  * is the attention of the query at that position to the position c of its

@@ -1,5 +1,4 @@
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "runtime/kernels/quant.h"
@@ -182,14 +181,38 @@ static struct bucket bucket_at(const struct watch *w, const struct kv_list *l,
     return b;
 }
 
-/* One row's attention to entry e, summed over the group. */
-static float band_weight(const struct attend_args *a, const float *logit,
-                         int64_t stride, const float *norm)
+/* The first entry of the unit in which the bucket begins. */
+static uint32_t unit_start(const struct bucket *b)
 {
-    float sum = 0;
-    for (int g = 0; g < a->group; g++, norm += 2)
-        sum += norm[1] > 0 ? expf(logit[g * stride] - norm[0]) / norm[1] : 0;
-    return sum;
+    return b->first - b->first % KV_UNIT;
+}
+
+/* Row r of the bucket: `logit` are those of its first query head over the
+ * entries from unit_start() on; pos[] are their positions. */
+static void write_row(const struct watch *w, const struct bucket *b,
+                      uint32_t head, uint32_t r, const float *logit,
+                      const int32_t *pos)
+{
+    const struct probe *p = w->probe;
+    const struct model *m = w->step->m;
+    uint32_t G = m->cfg.n_heads / m->cfg.n_kv_heads;
+    uint32_t list = w->step->i_layer * m->cfg.n_kv_heads + head;
+    int32_t cell = w->pos0 - b->start + (int32_t)(b->i + r);
+    size_t in_ring = (uint32_t)(b->start + cell) % p->o.max_tokens;
+    uint16_t *row =
+        p->band + ((size_t)list * p->o.max_tokens + in_ring) * PROBE_BUCKET;
+    const float *norm = m->s.norm +
+                        (w->row0 + b->i + r) * 2 * (size_t)m->cfg.n_heads +
+                        2 * (size_t)head * G;
+    uint32_t n_visible = b->end - b->n + r + 1 - unit_start(b);
+    float weight[PROBE_BUCKET + KV_UNIT] = {0};
+    for (uint32_t g = 0; g < G; g++)
+        m->ops->add_weights(logit + g * p->logit_stride, norm + 2 * g,
+                            n_visible, weight);
+    memset(row, 0, PROBE_BUCKET * sizeof(*row));
+    for (uint32_t e = 0; e < n_visible; e++)
+        if (pos[e] >= b->start && pos[e] <= b->start + cell)
+            row[pos[e] - b->start] = quant_f32_to_f16(weight[e]);
 }
 
 static void add_bucket(const struct watch *w, const struct kv_list *l,
@@ -197,31 +220,18 @@ static void add_bucket(const struct watch *w, const struct kv_list *l,
                        const uint8_t *const *unit, void *scratch)
 {
     const struct probe *p = w->probe;
-    const struct model *m = w->step->m;
-    uint32_t list = w->step->i_layer * m->cfg.n_kv_heads + head;
-    uint32_t e0 = b->first - b->first % KV_UNIT;
+    uint32_t e0 = unit_start(b);
     float *logit = p->logit + head * p->logit_floats;
+    int32_t pos[PROBE_BUCKET + KV_UNIT];
     struct attend_args a = args_of(w, head, b->i, b->n);
     a.unit = unit + e0 / KV_UNIT;
     a.n_visible = b->end - e0;
-    m->ops->attend_logits(&a, logit, p->logit_stride, scratch);
-    for (uint32_t r = 0; r < b->n; r++) {
-        uint32_t cell = (uint32_t)(w->pos0 - b->start) + b->i + r;
-        size_t in_ring = ((uint32_t)b->start + cell) % p->o.max_tokens;
-        uint16_t *row =
-            p->band + ((size_t)list * p->o.max_tokens + in_ring) * PROBE_BUCKET;
-        const float *norm = m->s.norm +
-                            (w->row0 + b->i + r) * 2 * (size_t)m->cfg.n_heads +
-                            2 * head * (uint32_t)a.group;
-        const float *x = logit + r * (uint32_t)a.group * p->logit_stride;
-        memset(row, 0, PROBE_BUCKET * sizeof(*row));
-        for (uint32_t e = b->first; e < b->end - b->n + r + 1; e++) {
-            int32_t c = pos_of(w->run->table, l, e) - b->start;
-            if (c >= 0 && c <= (int32_t)cell)
-                row[c] = quant_f32_to_f16(
-                    band_weight(&a, x + e - e0, p->logit_stride, norm));
-        }
-    }
+    w->step->m->ops->attend_logits(&a, logit, p->logit_stride, scratch);
+    for (uint32_t e = e0; e < b->end; e++)
+        pos[e - e0] = pos_of(w->run->table, l, e);
+    for (uint32_t r = 0; r < b->n; r++)
+        write_row(w, b, head, r,
+                  logit + r * (uint32_t)a.group * p->logit_stride, pos);
 }
 
 /* -------------------------------------------- queries before their rotation */

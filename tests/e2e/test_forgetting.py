@@ -39,7 +39,9 @@ def adds_up(kv, lists=LISTS):
     assert kv["session"] is None
     assert kv["full_entries"] == kv["logical_tokens"] * lists
     assert kv["retained_entries"] + kv["evicted_entries"] == kv["full_entries"]
-    assert 0 <= kv["merged_entries"] <= kv["evicted_entries"]
+    assert 0 <= kv["merged_entries"] <= kv["routed_entries"]
+    assert kv["routed_entries"] <= kv["evicted_entries"]
+    assert (kv["merge_seconds"] > 0) >= (kv["routed_entries"] > 0)
     assert kv["retained_share"] == pytest.approx(
         kv["retained_entries"] / kv["full_entries"], abs=1e-9)
     assert kv["lossy"] == (kv["evicted_entries"] > 0)
@@ -114,6 +116,84 @@ def test_counters_are_the_sum_of_the_answers(serve):
     assert server.value("ebb_kv_retained_share_sum") == pytest.approx(
         sum(kv["retained_share"] for kv in kvs))
     assert server.value("ebb_kv_eviction_seconds_count") > 0
+
+
+MERGING = ("merge", "lookm", "kvmerger", "weightedkv", "cam")
+
+
+def test_merges_add_up_while_many_are_read(serve):
+    """Prompts with every fate at once, some whole and some in chunks."""
+    server = serve(384, "--watch-columns")
+    kvs = []
+
+    def ask(i):
+        body = chat(words(("merge", i), (150, 260)[i % 2]), max_tokens=4,
+                    ignore_eos=True)
+        body["kv"] = {"policy": "trimkv",
+                      "admission": f"retention+{MERGING[i % 5]}"}
+        if i % 3:
+            body["kv"]["session_tokens"] = 64
+        kvs.append(kv_of(server, CHAT, body))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(10)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(kvs) == 10
+    total = {name: sum(kv[name] for kv in kvs)
+             for name in ("merged_entries", "routed_entries", "merge_seconds")}
+    assert total["merged_entries"] > 0
+    for name in ("merged", "routed"):
+        assert (server.value(f"ebb_kv_{name}_entries_total")
+                == total[f"{name}_entries"])
+    assert total["routed_entries"] <= evicted(server)["admission"]
+    assert server.value("ebb_kv_merge_seconds_sum") == pytest.approx(
+        total["merge_seconds"], abs=1e-9)
+    assert server.value("ebb_kv_merge_log_ratio_max") == pytest.approx(
+        max(kv["merge_log_ratio"] for kv in kvs), rel=1e-6)
+
+
+@pytest.mark.parametrize("fate", MERGING)
+def test_every_fate_can_be_asked_for(serve, fate):
+    server = serve(1024, "--watch-columns")
+    body = chat(words("fate", 300), max_tokens=8, ignore_eos=True)
+    body["kv"] = {"policy": "trimkv", "admission": f"retention+{fate}",
+                  "session_tokens": 64}
+    kv = kv_of(server, CHAT, body)
+    assert kv["routed_entries"] > 0 and kv["merged_entries"] > 0
+    assert (kv["merge_log_ratio"] > 0) == (fate == "merge")
+    # The same again, word for word, and from what was compressed.
+    server.post("/admin/flush", "")
+    again = server.post(CHAT, body).json
+    assert again["kv"]["merged_entries"] == kv["merged_entries"]
+
+
+@pytest.mark.parametrize("fate", MERGING[2:])
+def test_a_fate_that_is_not_watched_for_is_refused(serve, fate):
+    server = serve(1024)
+    kv = {"policy": "trimkv", "admission": f"retention+{fate}"}
+    r = server.post(CHAT, chat("Hi.", kv=kv))
+    assert r.status == 400 and r.error["param"] == "kv.admission"
+    assert r.error["code"] == "unsupported_value"
+    assert fate in r.error["message"]
+    assert "--watch-columns" in r.error["message"]
+    # What it would be needed for never happens here.
+    for change in ({"policy": "exact"}, {"admission": "none"}):
+        r = server.post(CHAT, chat("Hi.", kv={**kv, **change}))
+        assert r.status == 200
+
+
+def test_a_server_watches_for_its_own_fate(serve):
+    server = serve(1024, "--admission", "retention+cam", "--merge-mean-ratio",
+                   "--reposition")
+    config = server.get("/admin/config").json
+    assert config["admission"] == "retention+cam"
+    assert config["watch_columns"] and config["merge_mean_ratio"]
+    assert config["reposition"]
+    kv = kv_of(server, CHAT, chat(words("own", 300), max_tokens=8,
+                                  kv={"session_tokens": 64}))
+    assert kv["merged_entries"] > 0
 
 
 def holds(server):

@@ -26,8 +26,23 @@ struct small {
     struct rig rig;
     struct toy toy;
     struct engine *e;
-    float *logits;       /* [max_running][n_vocab of the model] */
-    atomic_int n_biased; /* entries with a bias, after any step */
+    float *logits; /* [max_running][n_vocab of the model] */
+    /* Of the entries, before the merges that follow a step, over all steps:
+     * with a bias; with what no attention can hold; the largest bias in
+     * millionths. */
+    atomic_int n_biased, n_bad, bias_max;
+    /* Pairs of heads of a layer that keep one position and have a bias for it,
+     * and those of them in which it differs. */
+    atomic_int n_pairs, n_unlike;
+    atomic_int decode_pos; /* RoPE position of the last answer's token */
+};
+
+/* What differs from one test to the next. */
+struct small_setting {
+    uint32_t tokens; /* the budget, in those of an f16 pool */
+    int n_threads;   /* 0: 2 */
+    bool watch_columns, reposition;
+    const struct merge_options *merge; /* NULL: the default */
 };
 
 static inline void small_draw_retention(const struct table *t)
@@ -41,21 +56,73 @@ static inline void small_draw_retention(const struct table *t)
         }
 }
 
-static inline void small_count_biased(struct small *s, const struct table *t)
+static inline float small_bias_of(const struct table *t,
+                                  const struct kv_list *l, uint32_t e)
 {
+    float bias;
+    memcpy(&bias,
+           pool_data(t->pool, l->unit[e / KV_UNIT]) +
+               pool_layout(t->pool)->bias + sizeof(bias) * (e % KV_UNIT),
+           sizeof(bias));
+    return bias;
+}
+
+static inline bool small_is_sound(const struct table *t,
+                                  const struct kv_list *l, uint32_t e)
+{
+    float k[256], v[256];
     const struct kv_layout *y = pool_layout(t->pool);
+    ops_best()->kv_load(y, pool_data(t->pool, l->unit[e / KV_UNIT]),
+                        e % KV_UNIT, k, v);
+    for (uint32_t d = 0; d < y->head_dim; d++)
+        if (!(fabsf(k[d]) < 1e4f) || !(fabsf(v[d]) < 1e4f))
+            return false;
+    float bias = small_bias_of(t, l, e);
+    return bias >= 0 && bias < 100;
+}
+
+/* The bias of a position in a list; below 0: it is not there. */
+static inline float small_bias_at(const struct table *t,
+                                  const struct kv_list *l, int32_t pos)
+{
+    for (uint32_t e = 0; e < l->len; e++)
+        if (pool_meta(t->pool, l->unit[e / KV_UNIT])->pos[e % KV_UNIT] == pos)
+            return small_bias_of(t, l, e);
+    return -1;
+}
+
+static inline void small_compare_heads(struct small *s, const struct table *t)
+{
+    for (uint32_t i = 0; i < SMALL_LISTS; i += SMALL_HEADS) {
+        const struct kv_list *l = &t->list[i];
+        for (uint32_t e = 0; e < l->len; e++) {
+            const struct kv_meta *m = pool_meta(t->pool, l->unit[e / KV_UNIT]);
+            float a = small_bias_of(t, l, e);
+            float b = small_bias_at(t, &t->list[i + 1], m->pos[e % KV_UNIT]);
+            if (b < 0 || !(a > 0 || b > 0))
+                continue;
+            atomic_fetch_add(&s->n_pairs, 1);
+            atomic_fetch_add(&s->n_unlike, a != b);
+        }
+    }
+}
+
+static inline void small_look_at(struct small *s, const struct model_run *run)
+{
+    const struct table *t = run->table;
     for (uint32_t i = 0; i < SMALL_LISTS; i++) {
         const struct kv_list *l = &t->list[i];
         for (uint32_t e = 0; e < l->len; e++) {
-            float bias;
-            memcpy(&bias,
-                   pool_data(t->pool, l->unit[e / KV_UNIT]) + y->bias +
-                       4 * (size_t)(e % KV_UNIT),
-                   4);
-            if (bias > 0)
-                atomic_fetch_add(&s->n_biased, 1);
+            float bias = small_bias_of(t, l, e);
+            atomic_fetch_add(&s->n_biased, bias > 0);
+            atomic_fetch_add(&s->n_bad, !small_is_sound(t, l, e));
+            if ((int)(bias * 1e6f) > atomic_load(&s->bias_max))
+                atomic_store(&s->bias_max, (int)(bias * 1e6f));
         }
     }
+    small_compare_heads(s, t);
+    if (run->n_rows == 1)
+        atomic_store(&s->decode_pos, (int)run->pos);
 }
 
 static inline void small_step(void *self, const struct model_batch *batch)
@@ -70,7 +137,7 @@ static inline void small_step(void *self, const struct model_batch *batch)
     model_step(s->rig.model, &b);
     for (uint32_t r = 0; r < b.n_runs; r++) {
         small_draw_retention(b.runs[r].table);
-        small_count_biased(s, b.runs[r].table);
+        small_look_at(s, &b.runs[r]);
     }
     for (uint32_t k = 0; k < b.n_logits; k++)
         memcpy(batch->logits + (size_t)k * TOY_VOCAB,
@@ -85,14 +152,15 @@ static inline uint32_t small_reposition(void *self, struct table *table)
 }
 
 /* The tiny model of that name. */
-static inline void small_open_rig(struct rig *r, const char *name)
+static inline void small_open_rig(struct rig *r, const char *name,
+                                  int n_threads)
 {
     char path[256];
     snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
     const struct rig_options o = {
         .path = path,
         .ops = ops_best(),
-        .n_threads = 2,
+        .n_threads = n_threads,
         .kv_type = KV_F16,
         .max_rows = SMALL_ROWS,
         .max_runs = 4,
@@ -104,15 +172,15 @@ static inline void small_open_rig(struct rig *r, const char *name)
     assert_true(i->n_layers == SMALL_LAYERS && i->n_kv_heads == SMALL_HEADS);
 }
 
-/* The budget in tokens of an f16 pool. */
-static inline void small_set_up(struct small *s, const char *name,
-                                uint32_t tokens)
+static inline void small_set_up_as(struct small *s, const char *name,
+                                   const struct small_setting *set)
 {
+    uint32_t tokens = set->tokens;
     struct kv_layout y;
     struct errmsg m = {""};
     memset(s, 0, sizeof(*s));
     toy_init(&s->toy);
-    small_open_rig(&s->rig, name);
+    small_open_rig(&s->rig, name, set->n_threads ? set->n_threads : 2);
     const struct model_info *i = model_info(s->rig.model);
     s->logits = malloc(sizeof(float) * 4 * s->rig.n_vocab);
     kv_layout_init(&y, KV_F16, i->head_dim);
@@ -125,13 +193,15 @@ static inline void small_set_up(struct small *s, const char *name,
     eo.max_running = 4;
     eo.max_step_rows = SMALL_ROWS;
     eo.deterministic = true;
-    eo.merge = merge_options_default();
+    eo.merge = set->merge ? *set->merge : merge_options_default();
     eo.forget = (struct forget_options){
         .rules = {.policy = FORGET_DBTRIMKV,
                   .admission.ranking = FORGET_RANK_RETENTION},
         .min_head = SMALL_LEAST,
         .n_sinks = SMALL_SINKS,
-        .n_recent = SMALL_RECENT};
+        .n_recent = SMALL_RECENT,
+        .watch_columns = set->watch_columns,
+        .reposition = set->reposition};
     const struct lm lm = {.self = s,
                           .n_vocab = TOY_VOCAB,
                           .n_layers = SMALL_LAYERS,
@@ -142,6 +212,13 @@ static inline void small_set_up(struct small *s, const char *name,
                           .model = s->rig.model};
     if (engine_new_lm(&s->e, &eo, &lm, &m) != OK)
         fail_msg("%s", m.text);
+}
+
+/* The budget in tokens of an f16 pool. */
+static inline void small_set_up(struct small *s, const char *name,
+                                uint32_t tokens)
+{
+    small_set_up_as(s, name, &(const struct small_setting){.tokens = tokens});
 }
 
 static inline void small_tear_down(struct small *s)
@@ -169,6 +246,17 @@ static inline void small_text(int32_t p[SMALL_PROMPT], uint32_t from,
     }
 }
 
+/* The first n tokens of text p, and an answer of max_tokens. */
+static inline struct gen *small_ask_for(struct small *s, const int32_t *p,
+                                        uint32_t n, uint32_t max_tokens,
+                                        struct forget_rules r)
+{
+    struct gen_request q = toy_request(p, n, max_tokens);
+    q.params.ignore_eos = true;
+    q.forget = r;
+    return toy_submit(s->e, &q);
+}
+
 /* The first n tokens of that text, and an answer of SMALL_ANSWER. */
 static inline struct gen *small_ask_other(struct small *s, uint32_t n,
                                           uint32_t from, uint64_t seed,
@@ -176,10 +264,7 @@ static inline struct gen *small_ask_other(struct small *s, uint32_t n,
 {
     int32_t p[SMALL_PROMPT];
     small_text(p, from, seed);
-    struct gen_request q = toy_request(p, n, SMALL_ANSWER);
-    q.params.ignore_eos = true;
-    q.forget = r;
-    return toy_submit(s->e, &q);
+    return small_ask_for(s, p, n, SMALL_ANSWER, r);
 }
 
 static inline struct gen *small_ask(struct small *s, uint32_t n,

@@ -46,6 +46,10 @@ static void what_leaves_is_merged_and_counted(void **state)
             assert_int_equal(got[1].evicted_entries, got[0].evicted_entries);
         assert_true(got[1].merged_entries > 50);
         assert_int_equal(st[1].merged, got[1].merged_entries);
+        assert_int_equal(st[1].routed, got[1].routed_entries);
+        assert_true(st[1].merge_log_ratio == got[1].merge_log_ratio);
+        assert_int_equal(llround(st[1].merge_seconds.sum * 1e6),
+                         got[1].merge_us);
         assert_true(st[1].routed >= st[1].merged);
         assert_true(st[1].routed <= st[1].evicted[ENGINE_ADMISSION]);
         assert_true(st[1].merge_log_ratio > 0);

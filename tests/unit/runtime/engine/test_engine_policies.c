@@ -61,7 +61,7 @@ static void open_pure(struct pure *p, uint32_t n)
                                     .parts = PROBE_COLUMNS | PROBE_FUTURE,
                                     .max_tokens = SMALL_PROMPT,
                                     .n_skip = SMALL_SINKS};
-    small_open_rig(&p->rig, MODEL);
+    small_open_rig(&p->rig, MODEL, 2);
     p->table = rig_table(&p->rig);
     assert_int_equal(probe_new(&p->probe, p->rig.model, &o, NULL), OK);
     assert_int_equal(view_new(&p->view, p->rig.model), OK);

@@ -123,6 +123,14 @@ static void admissions_are_a_ranking_and_a_fate(void **state)
          FORGET_MERGE},
         {"streamingllm+selkv", FORGET_STREAMINGLLM, false, FORGET_STREAMINGLLM,
          FORGET_MERGE},
+        {"retention+lookm", FORGET_DBTRIMKV, false, FORGET_RANK_RETENTION,
+         FORGET_LOOKM},
+        {"trimkv+kvmerger", FORGET_TRIMKV, false, FORGET_TRIMKV,
+         FORGET_KVMERGER},
+        {"expected-attention+weightedkv", FORGET_DBTRIMKV, false,
+         FORGET_EXPECTED_ATTENTION, FORGET_WEIGHTEDKV},
+        {"streamingllm+cam", FORGET_STREAMINGLLM, false, FORGET_STREAMINGLLM,
+         FORGET_CAM},
     };
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_int_equal(admission(good[i].text, good[i].policy, &a), OK);
@@ -130,8 +138,6 @@ static void admissions_are_a_ranking_and_a_fate(void **state)
         assert_int_equal(a.ranking, good[i].ranking);
         assert_int_equal(a.fate, good[i].fate);
     }
-    assert_int_equal(admission("retention+cam", FORGET_STREAMINGLLM, &a),
-                     ERR_UNSUPPORTED);
     static const char *const bad[] = {
         "",
         "+",
@@ -157,8 +163,8 @@ static void under_exact_every_admission_means_none(void **state)
     (void)state;
     struct forget_rules r = {.policy = FORGET_EXACT};
     static const char *const good[] = {
-        "none",           "exact+drop",         "trimkv+merge",
-        "retention+drop", "streamingllm+merge", "h2o+drop"};
+        "none",           "exact+drop",       "trimkv+merge",
+        "retention+drop", "streamingllm+cam", "h2o+drop"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         char name[FORGET_ADMISSION_MAX];
         assert_int_equal(admission(good[i], FORGET_EXACT, &r.admission), OK);
@@ -176,22 +182,23 @@ static void the_name_of_an_admission_is_read_back(void **state)
     (void)state;
     for (int p = FORGET_DBTRIMKV; p < FORGET_H2O; p++)
         for (int ranking = 0; ranking < FORGET_N_POLICIES; ranking++)
-            for (int i = 0; i < 3; i++) {
+            for (int i = 0; i <= FORGET_N_FATES; i++) {
                 struct forget_rules r = {
                     .policy = (enum forget_policy)p,
-                    .admission = {.off = i == 2,
-                                  .fate = i == 1 ? FORGET_MERGE : FORGET_DROP,
+                    .admission = {.off = i == FORGET_N_FATES,
+                                  .fate =
+                                      (enum forget_fate)(i % FORGET_N_FATES),
                                   .ranking = (enum forget_policy)ranking}};
                 struct forget_rules back = {.policy = r.policy};
                 char text[FORGET_ADMISSION_MAX];
                 forget_admission_name(text, &r);
                 assert_int_equal(admission(text, r.policy, &back.admission),
                                  OK);
-                if (i == 2)
+                if (r.admission.off)
                     assert_string_equal(text, "none");
                 else
                     assert_true(forget_rules_equal(&r, &back));
-                assert_int_equal(back.admission.off, i == 2);
+                assert_int_equal(back.admission.off, r.admission.off);
                 assert_int_equal(forget_ranking(&back), forget_ranking(&r));
             }
     struct forget_rules exact = {.policy = FORGET_EXACT};
@@ -241,6 +248,40 @@ static void some_rankings_study_the_whole_prompt(void **state)
     }
 }
 
+/* The attention of all tokens is watched where a server is told to only. */
+static void a_fate_that_cannot_be_done_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool needs;
+    } fates[FORGET_N_FATES] = {{"drop", false},      {"merge", false},
+                               {"lookm", false},     {"kvmerger", true},
+                               {"weightedkv", true}, {"cam", true}};
+    for (int f = 0; f < FORGET_N_FATES; f++) {
+        struct forget_options o = {.watch_columns = false};
+        struct forget_rules r = {.policy = FORGET_TRIMKV,
+                                 .admission.fate = (enum forget_fate)f};
+        struct errmsg m = {""};
+        enum err want = fates[f].needs ? ERR_UNSUPPORTED : OK;
+        assert_int_equal(forget_fate_needs_columns(r.admission.fate),
+                         fates[f].needs);
+        assert_int_equal(forget_check_fate(&o, &r, &m), want);
+        if (fates[f].needs) {
+            assert_non_null(strstr(m.text, fates[f].name));
+            assert_non_null(strstr(m.text, "--watch-columns"));
+        }
+        o.watch_columns = true;
+        assert_int_equal(forget_check_fate(&o, &r, NULL), OK);
+        o.watch_columns = false;
+        r.admission.off = true;
+        assert_int_equal(forget_check_fate(&o, &r, NULL), OK);
+        r = (struct forget_rules){.policy = FORGET_EXACT,
+                                  .admission.fate = (enum forget_fate)f};
+        assert_int_equal(forget_check_fate(&o, &r, NULL), OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +291,7 @@ int main(void)
         cmocka_unit_test(admissions_are_a_ranking_and_a_fate),
         cmocka_unit_test(under_exact_every_admission_means_none),
         cmocka_unit_test(the_name_of_an_admission_is_read_back),
+        cmocka_unit_test(a_fate_that_cannot_be_done_is_named),
         cmocka_unit_test(gates_are_needed_by_what_ranks_with_them),
         cmocka_unit_test(some_rankings_study_the_whole_prompt),
     };

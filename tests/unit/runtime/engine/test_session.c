@@ -124,6 +124,13 @@ static void merged_entries_are_rolled_back_by_buckets(void **state)
         assert_int_equal(match_of(&w.e, p, n).n_tokens,
                          same < 75 ? same / 32 * 32 : same);
     }
+    /* Fates that look beyond buckets: behind what was merged, or not at all. */
+    s->rules.admission.fate = FORGET_CAM;
+    for (uint32_t n = 1; n <= 100; n++) {
+        uint32_t same = n - 1 < 90 ? n - 1 : 90;
+        assert_int_equal(match_of(&w.e, p, n).n_tokens, same < 75 ? 0 : same);
+    }
+    s->rules.admission.fate = FORGET_MERGE;
     struct session *t = NULL;
     struct session_start st = {
         .from = s, .n_shared = 64, .token = p, .n = 70, .cap = 70};

@@ -47,8 +47,7 @@ static void set_up(struct bench *b, uint32_t max_prompts)
                                         .sessions = &b->ss,
                                         .options = &b->options,
                                         .max_rows = CHUNK,
-                                        .max_prompts = max_prompts,
-                                        .n_threads = 1};
+                                        .max_prompts = max_prompts};
     assert_int_equal(watches_new(&b->ws, &setup), OK);
     b->n_lists = sessions_n_lists(&b->ss);
     assert_true(b->n_lists <= N_LISTS_MAX);
@@ -70,10 +69,11 @@ static void tear_down(struct bench *b)
 static struct session *start(struct bench *b)
 {
     struct session *s = NULL;
-    const struct session_start o = {.token = b->token,
-                                    .n = TOKENS,
-                                    .cap = TOKENS,
-                                    .rules.policy = FORGET_DBTRIMKV};
+    const struct session_start o = {
+        .token = b->token,
+        .n = TOKENS,
+        .cap = TOKENS,
+        .rules = {.policy = FORGET_DBTRIMKV, .admission.fate = FORGET_MERGE}};
     assert_int_equal(session_new(&b->ss, &s, &o), OK);
     return s;
 }
@@ -172,6 +172,18 @@ static void rows_follow_their_entries(void **state)
     tear_down(&b);
 }
 
+/* The masses of all entries of list i; mass[] has room for whole units. */
+static void measure(const struct probe *full, const struct session *s,
+                    uint32_t i, float *mass)
+{
+    void *scratch =
+        aligned_alloc(64, (probe_scratch_bytes(full, KV_UNIT) + 63) / 64 * 64);
+    assert_non_null(scratch);
+    for (uint32_t u = 0; u < table_units_of(s->table->list[i].len); u++)
+        probe_masses(full, s->table, i, u, mass + u * KV_UNIT, scratch);
+    free(scratch);
+}
+
 /* What watch_merge() must make of list i of t, by the parts of merge/. */
 static void merge_by_hand(struct bench *b, struct session *t, uint32_t i,
                           const struct probe *full, struct merge_counts *c)
@@ -181,7 +193,7 @@ static void merge_by_hand(struct bench *b, struct session *t, uint32_t i,
     const struct kv_meta *meta[TOKENS / KV_UNIT + 2];
     uint16_t leaves[TOKENS / KV_UNIT + 2];
     static uint16_t band[TOKENS][BAND_CELLS];
-    static float mass[TOKENS], ratio[TOKENS];
+    static float mass[TOKENS + KV_UNIT], ratio[TOKENS];
     const struct apply_how how = {fate_find("merge"), &b->options, ops_best()};
     for (uint32_t u = 0; u < l->n_units; u++) {
         unit[u] = pool_data(b->rig.pool, l->unit[u]);
@@ -194,8 +206,7 @@ static void merge_by_hand(struct bench *b, struct session *t, uint32_t i,
                BAND_BYTES);
     void *more = malloc(apply_scratch_bytes(how.fate, l->len, 128));
     assert_non_null(more);
-    for (uint32_t e = 0; e < l->len; e++)
-        mass[e] = probe_mass(full, t->table, i, e);
+    measure(full, t, i, mass);
     const struct apply_list list = {.layout = pool_layout(b->rig.pool),
                                     .unit = unit,
                                     .meta = meta,
@@ -245,7 +256,7 @@ static void merges_are_those_of_the_whole_prompts_rows(void **state)
         feed(&b, s, n, watch_probe(s->watch));
         watch_take(b.ws, s, n);
         feed(&b, t, n, full);
-        assert_true(watches_make_scratch(b.ws, s->table->list[0].len + 200));
+        assert_true(watches_make_scratch(b.ws, s, s->table->list[0].len + 200));
         choose(&b, s, k);
         for (uint32_t i = 0; i < b.n_lists; i++)
             watch_merge(b.ws, s, i, b.gone, 0, &got);
@@ -270,7 +281,7 @@ static void merges_are_those_of_the_whole_prompts_rows(void **state)
 static void masses_are_sums_over_the_window(void **state)
 {
     (void)state;
-    static float window[32 * 128], mass[128];
+    static float window[32 * 128], got[128];
     struct bench b;
     set_up(&b, 1);
     struct probe *full = new_full_probe(&b);
@@ -285,12 +296,12 @@ static void masses_are_sums_over_the_window(void **state)
             .n = probe_n_rows(full), .stride = 114, .sum = window};
         assert_int_equal(rows.n, 32);
         probe_attention(full, s->table, i, &rows, scratch);
+        measure(full, s, i, got);
         for (uint32_t e = 0; e < 114; e++) {
-            mass[e] = 0;
+            float mass = 0;
             for (uint32_t r = 0; r < 32; r++)
-                mass[e] += window[r * 114 + e];
-            assert_true(fabsf(probe_mass(full, s->table, i, e) - mass[e]) <
-                        2e-5f * (1 + mass[e]));
+                mass += window[r * 114 + e];
+            assert_true(fabsf(got[e] - mass) < 2e-5f * (1 + mass));
         }
     }
     free(scratch);
@@ -307,11 +318,11 @@ static void what_does_not_fit_ends_the_watch(void **state)
     uint64_t room = sessions_room(&b.ss);
     /* More than the pool has; a second one at a time. */
     assert_false(watch_begin(b.ws, s, (uint64_t)1 << 30));
-    assert_true(watches_have_free(b.ws));
+    assert_true(watches_have_free(b.ws, FORGET_MERGE));
     assert_true(watch_begin(b.ws, s, 64 * b.n_lists));
     assert_int_equal(watch_max_entries(s->watch), 64 * b.n_lists);
     assert_true(sessions_room(&b.ss) < room);
-    assert_false(watches_have_free(b.ws));
+    assert_false(watches_have_free(b.ws, FORGET_MERGE));
     assert_false(watch_begin(b.ws, t, 64));
     feed(&b, s, 64, watch_probe(s->watch));
     watch_take(b.ws, s, 64);
@@ -319,7 +330,7 @@ static void what_does_not_fit_ends_the_watch(void **state)
     feed(&b, s, 1, watch_probe(s->watch));
     watch_take(b.ws, s, 1);
     assert_null(s->watch);
-    assert_true(watches_have_free(b.ws));
+    assert_true(watches_have_free(b.ws, FORGET_MERGE));
     assert_int_equal(sessions_room(&b.ss), room);
     watch_end(b.ws, s); /* not watched: nothing */
     tear_down(&b);
@@ -331,8 +342,9 @@ static void rows_and_entries_share_the_room(void **state)
     struct bench b;
     set_up(&b, 1);
     for (uint64_t units = 0; units < 3000; units += 7) {
-        uint64_t n = watch_entries_in(b.ws, units);
-        uint64_t used = (n + KV_UNIT - 1) / KV_UNIT + watch_units_for(b.ws, n);
+        uint64_t n = watch_entries_in(b.ws, FORGET_MERGE, units);
+        uint64_t used = (n + KV_UNIT - 1) / KV_UNIT +
+                        watch_units_for(b.ws, FORGET_MERGE, n);
         assert_true(used <= units + 2);
         assert_true(n >= units * KV_UNIT * 9 / 10);
     }
