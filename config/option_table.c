@@ -189,8 +189,8 @@ static const struct option table[] = {
         .field = FIELD(admission),
         .dflt = "",
         .word = "RANKING+FATE",
-        .shown_dflt = "retention+drop with rg10 gates, trimkv+drop with rg, "
-                      "else selkv+drop",
+        .shown_dflt = "retention+drop with gates (rg: trimkv's), else "
+                      "selkv+drop",
         .help = "What happens to a prompt that is larger than its share of "
                 "the memory. The ranking says what leaves between two chunks "
                 "of it: retention (the gates), selkv (what its last tokens "
