@@ -3,6 +3,7 @@
  * gates.c        which of them
  * gates_model.c  the model that gates belong to
  * gates_train.c  `ebb gates train`
+ * gates_texts.c  what it learns from
  * gates_show.c   `ebb gates show`
  * gates_beta.c   what gates say about a text
  */
@@ -11,11 +12,13 @@
 
 #include <stdatomic.h>
 
+#include "base/buf.h"
 #include "base/hash.h"
 #include "config/flags.h"
 #include "gates/gate_find.h"
 #include "gates/train/frozen.h"
 #include "gates/train/mat.h"
+#include "gates/train/mix.h"
 #include "runtime/model/model.h"
 #include "server/command/model_file.h"
 
@@ -42,6 +45,34 @@ void gates_model_close(struct gates_model *g); /* a zeroed one is allowed */
 
 /* What gates of this model must fit. */
 struct gate_shape gates_model_shape(const struct gates_model *g);
+
+/* "plain=40,chat=20": kinds that are not named have no share. */
+MUST_CHECK enum err gates_read_mix(uint32_t share[MIX_KINDS], const char *text,
+                                   struct errmsg *m);
+enum { GATES_MIX_BYTES = 128 };
+/* The same text, with every kind. */
+void gates_put_mix(char out[GATES_MIX_BYTES], const uint32_t share[MIX_KINDS]);
+
+/* The texts that gates learn from. */
+struct gates_texts {
+    struct mix *mix;
+    char sha256[HASH_HEX]; /* of all of them, in order */
+    struct buf list;       /* for the metadata: "name sha256" each */
+};
+
+struct gates_texts_input {
+    const struct config_list *files;
+    const uint32_t *share; /* [MIX_KINDS] */
+    uint64_t seed;
+};
+
+/* Reads all files. Borrows the model. The caller ends a zeroed or filled *t
+ * with gates_texts_fini(), after an error too. */
+MUST_CHECK enum err gates_read_texts(struct gates_texts *t,
+                                     const struct model_file *model,
+                                     const struct gates_texts_input *in,
+                                     struct errmsg *m);
+void gates_texts_fini(struct gates_texts *t);
 
 /* n windows of n_tokens each, one behind the other. */
 struct gates_windows {

@@ -6,9 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/host.h"
-#include "base/json.h"
 #include "gates/gate_file.h"
 #include "gates/train/checkpoint.h"
 #include "gates/train/run.h"
@@ -21,8 +18,7 @@ enum {
      * of a small model would be too many (docs/design, algorithms 1.4). */
     WIDTH_SMALL = 128,
     WIDTH_LARGE = 512,
-    IDENTITY_BYTES = 1024,
-    TEXTS_META_BYTES = 1 << 16
+    IDENTITY_BYTES = 1024
 };
 static const uint64_t SMALL_MODEL = 1000000000; /* parameters */
 
@@ -208,64 +204,14 @@ const struct flags gates_train_flags = {
 struct training {
     struct train_flags o;
     struct gates_model model;
-    struct mix *mix;
+    struct gates_texts texts;
     struct gate *gate;
     uint32_t share[MIX_KINDS];
     char checkpoint[PATH_MAX];
-    char texts[HASH_HEX];          /* of all of them, in order */
     char init[HASH_HEX];           /* of the file of --init, or "" */
     char init_run[IDENTITY_BYTES]; /* the run whose checkpoint that is, or "" */
     char identity[IDENTITY_BYTES];
-    struct buf text_list; /* for the metadata: "name sha256" each */
 };
-
-static enum err read_share(uint32_t share[MIX_KINDS], const char *word,
-                           size_t n, struct errmsg *m)
-{
-    const char *names[MIX_KINDS];
-    char name[OPTION_NAME_MAX + 1];
-    size_t len = strcspn(word, "=");
-    for (int i = 0; i < MIX_KINDS; i++) {
-        names[i] = mix_kind_name((enum mix_kind)i);
-        if (len >= n || strlen(names[i]) != len ||
-            strncmp(names[i], word, len) != 0)
-            continue;
-        char *end;
-        unsigned long v = strtoul(word + len + 1, &end, 10);
-        if (end != word + n || end == word + len + 1 || v > 1000000 ||
-            word[len + 1] < '0' || word[len + 1] > '9')
-            break;
-        share[i] = (uint32_t)v;
-        return OK;
-    }
-    if (len < n)
-        n = len;
-    snprintf(name, sizeof(name), "%.*s",
-             n < sizeof(name) ? (int)n : OPTION_NAME_MAX, word);
-    return err_set(m, ERR_INVAL,
-                   "--mix: '%.60s' must begin with a kind and its share, from "
-                   "0 to 1000000; the nearest is '%s=10'",
-                   word, flags_nearest(name, names, MIX_KINDS));
-}
-
-/* "plain=40,chat=20": kinds that are not named have no share. */
-static enum err read_mix(uint32_t share[MIX_KINDS], const char *text,
-                         struct errmsg *m)
-{
-    uint64_t sum = 0;
-    enum err rc = OK;
-    memset(share, 0, MIX_KINDS * sizeof(*share));
-    while (rc == OK && *text != '\0') {
-        size_t n = strcspn(text, ",");
-        rc = read_share(share, text, n, m);
-        text += n + (text[n] == ',');
-    }
-    for (int i = 0; i < MIX_KINDS; i++)
-        sum += share[i];
-    if (rc == OK && sum == 0)
-        rc = err_set(m, ERR_INVAL, "--mix: all shares are zero");
-    return rc;
-}
 
 static enum err check_needed(const struct train_flags *o, struct errmsg *m)
 {
@@ -309,108 +255,6 @@ static enum err check_out(struct training *t, struct errmsg *m)
                         : err_set(m, ERR_INVAL,
                                   "--checkpoint: the path is too "
                                   "long");
-}
-
-/* One turn as an object of OpenAI's format. */
-static bool add_turn(cJSON *messages, const struct mix_turn *turn)
-{
-    char *text = strndup(turn->text, turn->n);
-    cJSON *message = cJSON_CreateObject();
-    bool ok = text != NULL && message != NULL &&
-              cJSON_AddStringToObject(message, "role",
-                                      turn->is_user ? "user" : "assistant") &&
-              cJSON_AddStringToObject(message, "content", text) &&
-              cJSON_AddItemToArray(messages, message);
-    if (!ok)
-        cJSON_Delete(message);
-    free(text);
-    return ok;
-}
-
-static enum err write_chat(void *ctx, const struct mix_turn *turns,
-                           size_t n_turns, struct tokens *out, struct errmsg *m)
-{
-    cJSON *messages = cJSON_CreateArray();
-    bool ok = messages != NULL;
-    for (size_t i = 0; i < n_turns && ok; i++)
-        ok = add_turn(messages, &turns[i]);
-    struct prompt_chat chat = {.messages = messages};
-    enum err rc = ok ? prompt_from_chat(ctx, &chat, out, m)
-                     : err_set(m, ERR_NOMEM, "no memory for a chat");
-    cJSON_Delete(messages);
-    return rc;
-}
-
-/* Whether the model's template takes a conversation; where it does not, chats
- * are written in plain words. */
-static bool can_write_chats(struct training *t)
-{
-    static const struct mix_turn turns[] = {{true, "Yes?", 4},
-                                            {false, "Yes.", 4}};
-    struct tokens tokens = {0};
-    struct errmsg why = {""};
-    bool ok = t->model.file.prompt != NULL &&
-              write_chat(t->model.file.prompt, turns, 2, &tokens, &why) == OK;
-    tokens_fini(&tokens);
-    if (!ok && t->share[MIX_CHAT] > 0)
-        fprintf(stderr, "ebb gates: chats are written without a template: %s\n",
-                why.text[0] != '\0' ? why.text : "the model has none");
-    return ok;
-}
-
-/* Takes one file in; its name without folders and its hash go into the list. */
-static enum err add_text(struct training *t, const char *path, struct hash *all,
-                         struct errmsg *m)
-{
-    struct buf text = {0};
-    struct errmsg why = {""};
-    uint8_t digest[HASH_BYTES];
-    char hex[HASH_HEX];
-    enum err rc = file_read_all(&text, path, MIX_TEXT_MAX, m);
-    if (rc != OK)
-        return rc;
-    rc = mix_add_text(t->mix, text.data == NULL ? "" : text.data, text.len,
-                      &why);
-    if (rc != OK)
-        err_set(m, rc, "%s: %s", path, why.text);
-    if (rc == OK) {
-        rc = hash_sha256(digest, text.data, text.len);
-        if (rc == OK)
-            rc = hash_update(all, digest, sizeof(digest));
-        hash_hex(hex, digest, sizeof(digest));
-        const char *slash = strrchr(path, '/');
-        if (rc == OK)
-            rc = buf_printf(&t->text_list, "%s%s %s",
-                            t->text_list.len > 0 ? ", " : "",
-                            slash == NULL ? path : slash + 1, hex);
-        if (rc != OK)
-            err_set(m, rc, "no memory for %s", path);
-    }
-    buf_fini(&text);
-    return rc;
-}
-
-static enum err read_texts(struct training *t, struct errmsg *m)
-{
-    struct hash all = {0};
-    uint8_t digest[HASH_BYTES];
-    struct mix_options o = {.tokenizer = t->model.file.tokenizer,
-                            .chat = can_write_chats(t) ? write_chat : NULL,
-                            .chat_ctx = t->model.file.prompt,
-                            .seed = (uint64_t)t->o.seed};
-    memcpy(o.share, t->share, sizeof(o.share));
-    t->text_list.max = TEXTS_META_BYTES;
-    enum err rc = mix_new(&t->mix, &o, m);
-    if (rc == OK)
-        rc = hash_init(&all);
-    for (size_t i = 0; i < t->o.text.n && rc == OK; i++)
-        rc = add_text(t, t->o.text.item[i], &all, m);
-    if (rc == OK)
-        rc = hash_final(&all, digest);
-    if (rc == OK)
-        hash_hex(t->texts, digest, sizeof(digest));
-    hash_fini(&all);
-    return rc;
 }
 
 /* The gates of --init, which must be of this model and of the kind that we
@@ -460,16 +304,6 @@ static enum err make_gate(struct training *t, struct errmsg *m)
     return rc;
 }
 
-static void put_shares(char *out, size_t size, const struct training *t)
-{
-    size_t n = 0;
-    for (int i = 0; i < MIX_KINDS; i++)
-        n += (size_t)snprintf(out + n, size - n, "%s%s=%u", i > 0 ? "," : "",
-                              mix_kind_name((enum mix_kind)i), t->share[i]);
-}
-
-enum { SHARES_BYTES = 128 };
-
 enum { META_MAX = 16 };
 
 struct meta {
@@ -486,10 +320,11 @@ static void add_meta(struct meta *to, const char *key, const char *value)
 
 static enum err write_gates(const struct training *t, struct errmsg *m)
 {
-    char width[16], memory[32], context[24], steps[24], shares[SHARES_BYTES];
+    char width[16], memory[32], context[24], steps[24];
+    char shares[GATES_MIX_BYTES];
     const struct model_info *i = &t->model.info;
     struct meta meta = {.n = 0};
-    put_shares(shares, sizeof(shares), t);
+    gates_put_mix(shares, t->share);
     snprintf(width, sizeof(width), "%u", t->gate->shape.width);
     snprintf(memory, sizeof(memory), "%g", t->o.memory);
     snprintf(context, sizeof(context), "%" PRId64, t->o.tokens);
@@ -505,7 +340,7 @@ static enum err write_gates(const struct training *t, struct errmsg *m)
         add_meta(&meta, "train_memory", memory);
         add_meta(&meta, "train_context", context);
         add_meta(&meta, "train_mix", shares);
-        add_meta(&meta, "train_texts", t->text_list.data);
+        add_meta(&meta, "train_texts", t->texts.list.data);
     }
     add_meta(&meta, "train_init_sha256", t->init);
     add_meta(&meta, "train_init_run", t->init_run);
@@ -515,11 +350,11 @@ static enum err write_gates(const struct training *t, struct errmsg *m)
 static enum err run(struct training *t, const atomic_bool *stop,
                     struct errmsg *m)
 {
-    char shares[SHARES_BYTES];
-    put_shares(shares, sizeof(shares), t);
+    char shares[GATES_MIX_BYTES];
+    gates_put_mix(shares, t->share);
     snprintf(t->identity, sizeof(t->identity),
-             "model=%s texts=%s mix=%s init=%s", t->model.sha256, t->texts,
-             shares, t->init[0] != '\0' ? t->init : "none");
+             "model=%s texts=%s mix=%s init=%s", t->model.sha256,
+             t->texts.sha256, shares, t->init[0] != '\0' ? t->init : "none");
     int64_t warm_up = t->o.warm_up;
     if (warm_up < 0)
         warm_up = (t->o.steps * 3 + 99) / 100;
@@ -542,13 +377,16 @@ static enum err run(struct training *t, const atomic_bool *stop,
         .progress_every = PROGRESS_SECONDS,
         .stop = stop,
     };
-    return train_run(t->gate, t->model.frozen, t->mix, &o, t->model.mat, m);
+    return train_run(t->gate, t->model.frozen, t->texts.mix, &o, t->model.mat,
+                     m);
 }
 
 static enum err learn(struct training *t, const atomic_bool *stop,
                       struct errmsg *m)
 {
-    enum err rc = read_texts(t, m);
+    const struct gates_texts_input in = {
+        .files = &t->o.text, .share = t->share, .seed = (uint64_t)t->o.seed};
+    enum err rc = gates_read_texts(&t->texts, &t->model.file, &in, m);
     if (rc == OK)
         rc = gates_model_load(&t->model, m);
     return rc == OK ? run(t, stop, m) : rc;
@@ -579,9 +417,8 @@ static enum err train(struct training *t, const atomic_bool *stop,
 static void training_fini(struct training *t)
 {
     gate_free(t->gate);
-    mix_free(t->mix);
+    gates_texts_fini(&t->texts);
     gates_model_close(&t->model);
-    buf_fini(&t->text_list);
     flags_fini(&t->o, &gates_train_flags);
 }
 
@@ -594,7 +431,7 @@ int gates_train(int argc, char *const *argv, const atomic_bool *stop)
         return gates_fail(GATES_USAGE, &m);
     enum err rc = check_needed(&t.o, &m);
     if (rc == OK)
-        rc = read_mix(t.share, t.o.mix, &m);
+        rc = gates_read_mix(t.share, t.o.mix, &m);
     if (rc == OK)
         rc = check_out(&t, &m);
     if (rc != OK) {

@@ -1,0 +1,176 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "server/command/gates_internal.h"
+
+enum { TEXTS_META_BYTES = 1 << 16 };
+
+static enum err read_share(uint32_t share[MIX_KINDS], const char *word,
+                           size_t n, struct errmsg *m)
+{
+    const char *names[MIX_KINDS];
+    char name[OPTION_NAME_MAX + 1];
+    size_t len = strcspn(word, "=");
+    for (int i = 0; i < MIX_KINDS; i++)
+        names[i] = mix_kind_name((enum mix_kind)i);
+    for (int i = 0; i < MIX_KINDS; i++) {
+        if (len >= n || strlen(names[i]) != len ||
+            strncmp(names[i], word, len) != 0)
+            continue;
+        char *end;
+        unsigned long v = strtoul(word + len + 1, &end, 10);
+        if (end != word + n || end == word + len + 1 || v > 1000000 ||
+            word[len + 1] < '0' || word[len + 1] > '9')
+            break;
+        share[i] = (uint32_t)v;
+        return OK;
+    }
+    if (len < n)
+        n = len;
+    snprintf(name, sizeof(name), "%.*s",
+             n < sizeof(name) ? (int)n : OPTION_NAME_MAX, word);
+    return err_set(m, ERR_INVAL,
+                   "--mix: '%.60s' must begin with a kind and its share, from "
+                   "0 to 1000000; the nearest is '%s=10'",
+                   word, flags_nearest(name, names, MIX_KINDS));
+}
+
+enum err gates_read_mix(uint32_t share[MIX_KINDS], const char *text,
+                        struct errmsg *m)
+{
+    uint64_t sum = 0;
+    enum err rc = OK;
+    memset(share, 0, MIX_KINDS * sizeof(*share));
+    while (rc == OK && *text != '\0') {
+        size_t n = strcspn(text, ",");
+        rc = read_share(share, text, n, m);
+        text += n + (text[n] == ',');
+    }
+    for (int i = 0; i < MIX_KINDS; i++)
+        sum += share[i];
+    if (rc == OK && sum == 0)
+        rc = err_set(m, ERR_INVAL, "--mix: all shares are zero");
+    return rc;
+}
+
+void gates_put_mix(char out[GATES_MIX_BYTES], const uint32_t share[MIX_KINDS])
+{
+    size_t n = 0;
+    for (int i = 0; i < MIX_KINDS; i++)
+        n += (size_t)snprintf(out + n, GATES_MIX_BYTES - n, "%s%s=%u",
+                              i > 0 ? "," : "", mix_kind_name((enum mix_kind)i),
+                              share[i]);
+}
+
+/* One turn as an object of OpenAI's format. */
+static bool add_turn(cJSON *messages, const struct mix_turn *turn)
+{
+    char *text = strndup(turn->text, turn->n);
+    cJSON *message = cJSON_CreateObject();
+    bool ok = text != NULL && message != NULL &&
+              cJSON_AddStringToObject(message, "role",
+                                      turn->is_user ? "user" : "assistant") &&
+              cJSON_AddStringToObject(message, "content", text) &&
+              cJSON_AddItemToArray(messages, message);
+    if (!ok)
+        cJSON_Delete(message);
+    free(text);
+    return ok;
+}
+
+static enum err write_chat(void *ctx, const struct mix_turn *turns,
+                           size_t n_turns, struct tokens *out, struct errmsg *m)
+{
+    cJSON *messages = cJSON_CreateArray();
+    bool ok = messages != NULL;
+    for (size_t i = 0; i < n_turns && ok; i++)
+        ok = add_turn(messages, &turns[i]);
+    struct prompt_chat chat = {.messages = messages};
+    enum err rc = ok ? prompt_from_chat(ctx, &chat, out, m)
+                     : err_set(m, ERR_NOMEM, "no memory for a chat");
+    cJSON_Delete(messages);
+    return rc;
+}
+
+/* Whether the model's template takes a conversation; where it does not, chats
+ * are written in plain words. */
+static bool can_write_chats(struct prompt *prompt, uint32_t share)
+{
+    static const struct mix_turn turns[] = {{true, "Yes?", 4},
+                                            {false, "Yes.", 4}};
+    struct tokens tokens = {0};
+    struct errmsg why = {""};
+    bool ok =
+        prompt != NULL && write_chat(prompt, turns, 2, &tokens, &why) == OK;
+    tokens_fini(&tokens);
+    if (!ok && share > 0)
+        fprintf(stderr, "ebb gates: chats are written without a template: %s\n",
+                why.text[0] != '\0' ? why.text : "the model has none");
+    return ok;
+}
+
+/* Takes one file in; its name without folders and its hash go into the list. */
+static enum err add_text(struct gates_texts *t, const char *path,
+                         struct hash *all, struct errmsg *m)
+{
+    struct buf text = {0};
+    struct errmsg why = {""};
+    uint8_t digest[HASH_BYTES];
+    char hex[HASH_HEX];
+    enum err rc = file_read_all(&text, path, MIX_TEXT_MAX, m);
+    if (rc != OK)
+        return rc;
+    rc = mix_add_text(t->mix, text.data == NULL ? "" : text.data, text.len,
+                      &why);
+    if (rc != OK)
+        err_set(m, rc, "%s: %s", path, why.text);
+    if (rc == OK) {
+        rc = hash_sha256(digest, text.data, text.len);
+        if (rc == OK)
+            rc = hash_update(all, digest, sizeof(digest));
+        hash_hex(hex, digest, sizeof(digest));
+        const char *slash = strrchr(path, '/');
+        if (rc == OK)
+            rc = buf_printf(&t->list, "%s%s %s", t->list.len > 0 ? ", " : "",
+                            slash == NULL ? path : slash + 1, hex);
+        if (rc != OK)
+            err_set(m, rc, "no memory for %s", path);
+    }
+    buf_fini(&text);
+    return rc;
+}
+
+enum err gates_read_texts(struct gates_texts *t, const struct model_file *model,
+                          const struct gates_texts_input *in, struct errmsg *m)
+{
+    struct hash all = {0};
+    uint8_t digest[HASH_BYTES];
+    struct mix_options o = {
+        .tokenizer = model->tokenizer,
+        .chat = can_write_chats(model->prompt, in->share[MIX_CHAT]) ? write_chat
+                                                                    : NULL,
+        .chat_ctx = model->prompt,
+        .seed = in->seed};
+    memcpy(o.share, in->share, sizeof(o.share));
+    t->list.max = TEXTS_META_BYTES;
+    enum err rc = mix_new(&t->mix, &o, m);
+    if (rc == OK)
+        rc = hash_init(&all);
+    for (size_t i = 0; i < in->files->n && rc == OK; i++)
+        rc = add_text(t, in->files->item[i], &all, m);
+    if (rc == OK)
+        rc = hash_final(&all, digest);
+    if (rc == OK)
+        hash_hex(t->sha256, digest, sizeof(digest));
+    hash_fini(&all);
+    return rc;
+}
+
+void gates_texts_fini(struct gates_texts *t)
+{
+    mix_free(t->mix);
+    buf_fini(&t->list);
+}
