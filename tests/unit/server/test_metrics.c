@@ -139,21 +139,28 @@ static void who_waited_too_long_is_rejected(void **state)
     struct bench b;
     (void)state;
     bench_start(&b, 2048, one_at_a_time, NULL);
-    atomic_store(&b.toy.toy.delay_us, 3000);
     int first = bench_connect(&b);
     bench_post(first, "/v1/completions",
                "{\"model\":\"toy\",\"prompt\":\"abc\",\"max_tokens\":200,"
                "\"ignore_eos\":true}");
-    while (atomic_load(&b.toy.toy.n_steps) == 0)
-        toy_sleep(1000);
-    struct buf answer = bench_ask(&b, "/v1/completions",
-                                  "{\"model\":\"toy\",\"prompt\":\"bcd\"}");
+    toy_hold(&b.toy.toy);
+    int second = bench_connect(&b), third = bench_connect(&b);
+    bench_post(second, "/v1/completions",
+               "{\"model\":\"toy\",\"prompt\":\"bcd\"}");
+    bench_post(third, "/v1/completions",
+               "{\"model\":\"toy\",\"prompt\":\"cde\",\"stream\":true}");
+    struct engine_stats st;
+    do {
+        toy_sleep(20 * 1000);
+        engine_stats(b.toy.e, &st);
+    } while (st.waiting < 2);
+    toy_sleep(150 * 1000);
+    atomic_store(&b.toy.toy.is_held, false);
+    struct buf answer = bench_rest(second);
     assert_non_null(strstr(answer.data, "HTTP/1.1 429"));
     assert_non_null(strstr(answer.data, "Retry-After: "));
     buf_fini(&answer);
-    answer = bench_ask(&b, "/v1/completions",
-                       "{\"model\":\"toy\",\"prompt\":\"cde\","
-                       "\"stream\":true}");
+    answer = bench_rest(third);
     assert_non_null(strstr(answer.data, "data: {\"error\":{\"message\":\"The "
                                         "request waited"));
     assert_non_null(strstr(answer.data, "data: [DONE]"));

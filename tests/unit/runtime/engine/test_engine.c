@@ -284,7 +284,7 @@ static void a_seed_gives_one_answer_whatever_else_runs(void **state)
         struct gen *others[5];
         for (int i = 0; i < (round > 0 ? 5 : 0); i++) {
             int32_t q[30];
-            toy_prompt(q, 30, (uint64_t)(round * 10 + i));
+            toy_prompt(q, 30, (uint64_t)round * 10 + (uint64_t)i);
             struct gen_request o = toy_request(q, 30, 30);
             o.params.temperature = 1.0f;
             others[i] = toy_submit(b.e, &o);
