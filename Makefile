@@ -126,6 +126,11 @@ bench-kernels bench-units bench-select bench-merge bench-evict bench-sessions: b
 bench-policies: $(BUILD)/bench/policies
 	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && $< "$$model" $(ARGS)
 
+# Over HTTP, with the tests' packages (tests/run.py python).
+bench-turns: all
+	$(Q)model=$$($(PYTHON) deploy/fetch_model.py '$(MODEL)') && \
+	    PYTHONDONTWRITEBYTECODE=1 $(BUILD)/venv/bin/python bench/turns.py $(BUILD)/ebb "$$model" $(ARGS)
+
 texts: ## fetch the texts that gates learn from (USE: train dev test)
 	$(Q)deploy/fetch_texts.py $(USE)
 
@@ -158,4 +163,4 @@ help: ## this list
 
 -include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d) $(wildcard $(BUILD)/bench/*.d)
 .DELETE_ON_ERROR:
-.PHONY: all setup run test test-packages unit unit-build lint docs bench quality bench-kernels bench-units bench-select bench-merge bench-evict bench-sessions bench-policies fuzz fuzz-build clean help force
+.PHONY: all setup run test test-packages unit unit-build lint docs bench quality bench-kernels bench-units bench-select bench-merge bench-evict bench-sessions bench-policies bench-turns fuzz fuzz-build clean help force

@@ -43,3 +43,20 @@ def launch(ebb, small_model):
     yield launch
     for server in started:
         server.close()
+
+
+@pytest.fixture
+def serve(ebb, tiny):
+    """serve(tokens, *flags): a server with gates, whose KV memory holds so
+    many."""
+    started = []
+    gates = tiny.with_name("gates.safetensors")
+
+    def serve(tokens, *flags):
+        started.append(Server(ebb, tiny, "--gates", gates, "--kv-memory",
+                              str(tokens * tiny_model.TOKEN_BYTES), *flags))
+        return started[-1]
+
+    yield serve
+    for server in started:
+        server.close()

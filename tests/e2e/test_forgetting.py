@@ -10,29 +10,13 @@ import threading
 import time
 
 import pytest
-from ebb_server import CHAT, Server, chat, words
+from ebb_server import CHAT, chat, words
+from load import Watch, evicted, together
 from tiny_model import LISTS, TOKEN_BYTES
 
 TEXT = "/v1/completions"
 FORGETFUL = ("dbtrimkv", "trimkv", "streamingllm")
 ANSWERS = int(os.environ.get("EBB_TEST_ANSWERS", "24"))
-
-
-@pytest.fixture
-def serve(ebb, tiny):
-    """serve(tokens, *flags): a server with gates, whose KV memory holds so
-    many."""
-    started = []
-    gates = tiny.with_name("gates.safetensors")
-
-    def serve(tokens, *flags):
-        started.append(Server(ebb, tiny, "--gates", gates, "--kv-memory",
-                              str(tokens * TOKEN_BYTES), *flags))
-        return started[-1]
-
-    yield serve
-    for server in started:
-        server.close()
 
 
 def adds_up(kv, lists=LISTS):
@@ -61,11 +45,6 @@ def kv_of(server, path, body):
     assert len(carrying) == 1
     assert carrying[0]["choices"][0]["finish_reason"] in ("stop", "length")
     return adds_up(carrying[0]["kv"])
-
-
-def evicted(server):
-    return {c: server.value("ebb_kv_evicted_entries_total", cause=c)
-            for c in ("pressure", "cap", "admission")}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -293,58 +272,6 @@ def test_a_chat_without_end(serve):
         assert r.status == (200 if more else 400)
 
 
-class Watch(threading.Thread):
-    """Scrapes all along; the pool must add up at every scrape."""
-
-    def __init__(self, server):
-        super().__init__(daemon=True)
-        self.server, self.done, self.n = server, threading.Event(), 0
-        self.faults = []
-
-    def run(self):
-        while not self.done.wait(0.05):
-            samples = self.server.metrics()
-            parts = [s.value for s in samples if s.name == "ebb_kv_bytes"]
-            budget, = [s.value for s in samples
-                       if s.name == "ebb_kv_budget_bytes"]
-            self.n += 1
-            if sum(parts) != budget or min(parts) < 0:
-                self.faults.append((parts, budget))
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        self.done.set()
-        self.join()
-        assert self.n > 3 and not self.faults, self.faults[:3]
-
-
-def together(jobs, lanes):
-    """Runs them, so many at the same time; the first fault is raised."""
-    faults, todo, lock = [], list(jobs), threading.Lock()
-
-    def lane():
-        while True:
-            with lock:
-                if not todo or faults:
-                    return
-                job = todo.pop(0)
-            try:
-                job()
-            except BaseException as e:  # told below
-                faults.append(e)
-
-    threads = [threading.Thread(target=lane) for _ in range(lanes)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    if faults:
-        raise faults[0]
-
-
 @pytest.mark.parametrize("policies", [*[(p,) for p in FORGETFUL],
                                       (*FORGETFUL, "exact")],
                          ids=lambda p: p[0] if len(p) == 1 else "mixed")
@@ -419,25 +346,40 @@ def test_a_pinned_message_is_not_forgotten(launch):
 
 
 def test_nobody_hears_another_ones_code_word(launch):
-    """All ask at the same time in a pool that is far too small."""
+    """All ask at the same time in a pool that is far too small. Two of three
+    are told a word, half of these in a message that is pinned, so that most
+    know it; the third asks for a word that nobody told it."""
     server = launch("--kv-memory", "10MiB", "--max-running", "4")
     told, lock = {}, threading.Lock()
 
     def ask(i):
-        word = code_word(i)
-        text = (f"{words((i, 1), 40)}. The code word is {word}. "
-                f"{words((i, 2), 20)}. What is the code word?")
-        r = server.post(CHAT, chat(text, max_tokens=12))
+        word, kind = code_word(i), i % 3
+        secret = f"The secret code word is {word}."
+        messages = [{"role": "user", "content": f"{words((i, 1), 40)}. "
+                     f"{secret if kind == 1 else ''} {words((i, 2), 20)}. "
+                     "What is the secret code word?"}]
+        if kind == 2:
+            messages.insert(0, {"role": "system", "content": f"{secret} When "
+                                "you are asked for the code word, you say "
+                                f"{word}."})
+        r = server.post(CHAT, chat(messages, max_tokens=12,
+                                   kv={"pin": ["system"]}))
         assert r.status == 200, r.text
         with lock:
-            told[word] = r.json["choices"][0]["message"]["content"].lower()
+            told[word] = (r.json["choices"][0]["message"]["content"].lower(),
+                          kind, r.json["kv"]["lossy"])
 
     together([lambda i=i: ask(i) for i in range(ANSWERS)], lanes=8)
     assert len(told) == ANSWERS
-    foreign = [(mine, other) for mine, text in told.items()
-               for other in told if other != mine and other.lower() in text]
+    foreign = [(mine, other) for mine, (text, kind, _) in told.items()
+               for other in told if other.lower() in text and
+               (other != mine or kind == 0)]
     assert not foreign, foreign[:3]
-    right = sum(word.lower() in text for word, text in told.items())
-    print(f"{right} of {ANSWERS} knew their own word")
-    assert right > 0, "nobody knew a word: that proves nothing"
     assert sum(evicted(server).values()) > 0
+    lossy = sum(is_lossy for _, _, is_lossy in told.values())
+    knew = [sum(word.lower() in text for word, (text, kind, _) in told.items()
+                if kind == k) for k in range(3)]
+    print(f"of {ANSWERS} answers {lossy} had lost entries; a third each were "
+          f"told no word, a word, a pinned word: {knew} knew it")
+    assert lossy > ANSWERS / 3
+    assert knew[2] > ANSWERS / 9, "few knew a word: that proves little"
