@@ -140,6 +140,7 @@ static void who_waited_too_long_is_rejected(void **state)
     (void)state;
     bench_start(&b, 2048, one_at_a_time, NULL);
     int first = bench_connect(&b);
+    atomic_store(&b.toy.toy.is_held, true);
     bench_post(first, "/v1/completions",
                "{\"model\":\"toy\",\"prompt\":\"abc\",\"max_tokens\":200,"
                "\"ignore_eos\":true}");

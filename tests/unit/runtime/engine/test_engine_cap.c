@@ -81,6 +81,7 @@ static void a_cap_holds_when_others_have_joined(void **state)
     struct gen *g[3];
     toy_set_up(&b, POOL, forgetful);
     toy_prompt(p, PROMPT, 1);
+    atomic_store(&b.toy.is_held, true);
     for (uint32_t i = 0; i < 3; i++) {
         p[PROMPT - 1] = (int32_t)i;
         g[i] = ask(&b, p, PROMPT, i == 0 ? 60 : 400, i == 0 ? ROOM : 0);

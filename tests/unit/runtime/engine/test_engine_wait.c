@@ -43,6 +43,7 @@ static void a_turn_is_not_waited_for_for_ever(void **state)
     int32_t p[3][20];
     struct gen *g[3];
     toy_set_up(&b, 1024, one_at_a_time);
+    atomic_store(&b.toy.is_held, true);
     for (uint64_t i = 0; i < 3; i++) {
         toy_prompt(p[i], 20, i + 1);
         struct gen_request r = toy_request(p[i], 20, 200);
@@ -81,6 +82,7 @@ static void room_is_not_waited_for_for_ever(void **state)
     toy_prompt(q, 60, 2);
     struct gen_request r = toy_request(p, 60, 190);
     r.params.ignore_eos = true;
+    atomic_store(&b.toy.is_held, true);
     struct gen *first = toy_submit(b.e, &r);
     toy_hold(&b.toy);
     struct gen *second = toy_ask(b.e, q, 60, 40);
