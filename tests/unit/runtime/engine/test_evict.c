@@ -3,6 +3,7 @@
  * cache/select.h, whole engines with test_engine_forget.c. */
 #include "toy.h"
 
+#include "runtime/engine/evict.h"
 #include "runtime/engine/evict_internal.h"
 
 enum { SESSIONS = 6, TOKENS = 160, LEAST = 20 };

@@ -21,7 +21,7 @@ struct bench {
 static void set_up(struct bench *b)
 {
     memset(b, 0, sizeof(*b));
-    small_open_rig(&b->rig, "llama-mha-64");
+    small_open_rig(&b->rig, "llama-mha-64", 2);
     assert_int_equal(
         sessions_init(&b->ss, b->rig.pool, SMALL_LAYERS, SMALL_HEADS), OK);
     lm_of_model(&b->lm, b->rig.model);
