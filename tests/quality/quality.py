@@ -64,6 +64,9 @@ def verdict(rows, task, policy, metric, want, tolerance):
     loss = got - want
     if metric.split("_")[0] in HIGHER_IS_BETTER:
         loss = -loss
+    if ":" in metric:  # a bound
+        return "worse" if loss > tolerance else "ok", \
+            f"{what}: {got:.4f}, must not pass {want:g}"
     kind = "worse" if loss > tolerance else \
         "better" if loss < -tolerance else "ok"
     return kind, f"{what}: {got:.4f}, expected {want:.4f} within {tolerance:g}"
