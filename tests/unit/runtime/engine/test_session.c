@@ -2,6 +2,8 @@
  * shared, what is dropped, and that the books are right after every call. */
 #include "toy.h"
 
+#include "runtime/engine/session_views.h"
+
 struct world {
     struct toy toy;  /* only for its counter of faults */
     struct engine e; /* only pool and sessions are used */
@@ -323,6 +325,35 @@ static void a_crowd_that_does_not_serve_hides_nobody(void **state)
     tear_down(&w);
 }
 
+/* Who sees most of a shared unit goes first: then there is what is left to the
+ * others, and never the sum. */
+static void a_unit_holds_what_is_seen_of_it(void **state)
+{
+    (void)state;
+    struct world w;
+    int32_t p[50];
+    struct sessions *ss = &w.e.sessions;
+    struct session *fork[2];
+    set_up(&w, 100);
+    toy_prompt(p, 50, 1);
+    assert_int_equal(views_of(40, 1), KV_UNIT);
+    assert_int_equal(views_of(40, 2), 8);
+    struct session *s = run_through(&w, p, 40);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct session_start st = {
+            .from = s, .n_shared = 35 - i, .token = p, .n = 50, .cap = 50};
+        assert_int_equal(session_new(ss, &fork[i], &st), OK);
+        assert_int_equal(ss->n_held, 40 * TOY_LISTS);
+    }
+    session_drop(ss, s);
+    assert_int_equal(ss->n_held, 35 * TOY_LISTS);
+    session_drop(ss, fork[0]);
+    assert_int_equal(ss->n_held, 34 * TOY_LISTS);
+    session_drop(ss, fork[1]);
+    assert_int_equal(ss->n_held, 0);
+    tear_down(&w);
+}
+
 /* Longest common prefix by the definition, over everything there is. */
 static uint32_t longest(const struct sessions *ss, const int32_t *p, uint32_t n)
 {
@@ -396,6 +427,7 @@ int main(void)
         cmocka_unit_test(nothing_is_dropped_in_vain),
         cmocka_unit_test(a_source_is_dropped_when_its_room_is_needed),
         cmocka_unit_test(a_crowd_that_does_not_serve_hides_nobody),
+        cmocka_unit_test(a_unit_holds_what_is_seen_of_it),
         cmocka_unit_test(random_lives_keep_the_books_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
