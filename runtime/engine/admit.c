@@ -287,7 +287,8 @@ void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
                           (double)g->now.retained_entries /
                               (double)g->now.full_entries);
         watch_end(e->watches, g->session);
-        evict_rank(e->evict, g->session);
+        if (finish != GEN_FINISH_SHUTDOWN)
+            evict_rank(e->evict, g->session);
         ranking_end(e->ranker, g->session);
         session_rest(&e->sessions, g->session);
         g->session = NULL;
