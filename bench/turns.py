@@ -7,14 +7,16 @@
 Two servers run the same chats: one with KV memory for a part (an eighth) of
 what they need, the control with all of it. They take turns, turn by turn of
 the chats, so that a busy neighbour slows both. Printed are, for each turn,
-the tokens of answers per second of both, and what was computed of prompts; and
-the ratio of the last turn to the first, with that of the control beside it,
-whose chats grow as much and never forget. At every scrape the pool must be
-within its budget.
+the tokens of answers per second of both; the same per second of processor time
+of the server, which neighbours stretch less; and what was computed of prompts.
+Then the ratio of the last turn to the first, with that of the control beside
+it, whose chats grow as much and never forget. At every scrape the pool must
+be within its budget.
 
 Needs the tests' packages: tests/run.py python.
 """
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -26,13 +28,19 @@ from load import MIB, Watch, evicted, rss, together  # noqa: E402
 QUESTION = 15  # words of a turn
 
 
+def cpu_seconds(server):
+    stat = Path(f"/proc/{server.process.pid}/stat").read_text()
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 class Chats:
     """The chats of one server."""
 
     def __init__(self, server, args):
         self.server, self.args = server, args
         self.history = [[] for _ in range(args.chats)]
-        self.rate, self.prefilled, self.share = [], [], []
+        self.rate, self.work, self.prefilled, self.share = [], [], [], []
 
     def say(self, i, turn, shares):
         self.history[i].append({"role": "user",
@@ -47,11 +55,13 @@ class Chats:
 
     def turn(self, turn):
         shares, before = [], self.server.value("ebb_prefill_tokens_total")
-        start = time.monotonic()
+        start, cpu = time.monotonic(), cpu_seconds(self.server)
         together([lambda i=i: self.say(i, turn, shares)
                   for i in range(self.args.chats)], self.args.lanes)
         took = time.monotonic() - start
-        self.rate.append(self.args.chats * self.args.new / took)
+        tokens = self.args.chats * self.args.new
+        self.rate.append(tokens / took)
+        self.work.append(tokens / (cpu_seconds(self.server) - cpu))
         self.prefilled.append(
             self.server.value("ebb_prefill_tokens_total") - before)
         self.share.append(sum(shares) / len(shares))
@@ -75,16 +85,19 @@ def needed(args):
     return int(last * args.chats * lists * entry)
 
 
-def report(small, control, args):
-    print(f"{'turn':>4} {'tok/s':>7} {'control':>8} {'ratio':>6} "
-          f"{'prompt tokens computed':>23} {'control':>8} {'kept':>5}")
-    for t in range(args.turns):
-        print(f"{t + 1:>4} {small.rate[t]:>7.1f} {control.rate[t]:>8.1f} "
-              f"{small.rate[t] / control.rate[t]:>6.2f} "
-              f"{small.prefilled[t]:>23.0f} {control.prefilled[t]:>8.0f} "
-              f"{small.share[t]:>5.0%}")
-    own, theirs = (c.rate[-1] / c.rate[0] for c in (small, control))
-    print(f"last turn / first: {own:.2f}, control {theirs:.2f}; "
+def show(small, control, turn):
+    if turn == 0:
+        print("      tokens/s          per CPU second    prompt tokens\n"
+              "turn  small  control    small  control    small  control  kept")
+    print(f"{turn + 1:>4} {small.rate[-1]:>6.1f} {control.rate[-1]:>8.1f} "
+          f"{small.work[-1]:>8.1f} {control.work[-1]:>8.1f} "
+          f"{small.prefilled[-1]:>8.0f} {control.prefilled[-1]:>8.0f} "
+          f"{small.share[-1]:>5.0%}", flush=True)
+
+
+def compare(what, small, control):
+    own, theirs = small[-1] / small[0], control[-1] / control[0]
+    print(f"last turn / first, {what}: {own:.2f}, control {theirs:.2f}; "
           f"{own / theirs:.2f} of the control")
 
 
@@ -109,7 +122,9 @@ def main():
         for turn in range(args.turns):
             for one in (small, control) if turn % 2 else (control, small):
                 one.turn(turn)
-    report(small, control, args)
+            show(small, control, turn)
+    compare("tokens/s", small.rate, control.rate)
+    compare("tokens per CPU second", small.work, control.work)
     print(f"within the budget at {watch.n} scrapes, down to "
           f"{watch.least_free:.1%} free; evicted "
           f"{sum(evicted(small.server).values()):.0f} entries, dropped "
