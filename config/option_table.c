@@ -253,6 +253,15 @@ static const struct option table[] = {
                 "--admission names one of them.",
     },
     {
+        .name = "per_head_sets",
+        .type = OPT_BOOL,
+        .field = FIELD(per_head_sets),
+        .dflt = "false",
+        .help = "By selkv-window and tova each head keeps tokens of its own, "
+                "instead of one set for all heads of a layer as in the "
+                "papers.",
+    },
+    {
         .name = "reposition",
         .type = OPT_BOOL,
         .field = FIELD(reposition),

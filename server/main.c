@@ -281,6 +281,7 @@ static struct forget_options forget_options(const struct parts *p)
         .unbounded_context = c->unbounded_context,
         .watch_columns = c->watch_columns,
         .reposition = c->reposition,
+        .per_head_sets = c->per_head_sets,
     };
 }
 

@@ -96,6 +96,7 @@ struct forget_options {
     double idle_decay;         /* docs/design, algorithms 1.3 */
     bool unbounded_context;    /* re-position instead of ending */
     bool reposition;    /* what stays of a prompt, to positions without gaps */
+    bool per_head_sets; /* also where a method has one set a layer */
     bool watch_columns; /* the attention of all tokens of a prompt, which some
                            fates need */
 };

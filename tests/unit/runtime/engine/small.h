@@ -34,6 +34,7 @@ struct small {
     /* Pairs of heads of a layer that keep one position and have a bias for it,
      * and those of them in which it differs. */
     atomic_int n_pairs, n_unlike;
+    atomic_int n_apart;    /* entries of a position that another head lacks */
     atomic_int decode_pos; /* RoPE position of the last answer's token */
 };
 
@@ -41,7 +42,7 @@ struct small {
 struct small_setting {
     uint32_t tokens; /* the budget, in those of an f16 pool */
     int n_threads;   /* 0: 2 */
-    bool watch_columns, reposition;
+    bool watch_columns, reposition, per_head_sets;
     const struct merge_options *merge; /* NULL: the default */
 };
 
@@ -99,6 +100,7 @@ static inline void small_compare_heads(struct small *s, const struct table *t)
             const struct kv_meta *m = pool_meta(t->pool, l->unit[e / KV_UNIT]);
             float a = small_bias_of(t, l, e);
             float b = small_bias_at(t, &t->list[i + 1], m->pos[e % KV_UNIT]);
+            atomic_fetch_add(&s->n_apart, b < 0);
             if (b < 0 || !(a > 0 || b > 0))
                 continue;
             atomic_fetch_add(&s->n_pairs, 1);
@@ -201,7 +203,8 @@ static inline void small_set_up_as(struct small *s, const char *name,
         .n_sinks = SMALL_SINKS,
         .n_recent = SMALL_RECENT,
         .watch_columns = set->watch_columns,
-        .reposition = set->reposition};
+        .reposition = set->reposition,
+        .per_head_sets = set->per_head_sets};
     const struct lm lm = {.self = s,
                           .n_vocab = TOY_VOCAB,
                           .n_layers = SMALL_LAYERS,

@@ -30,7 +30,7 @@ struct outcome {
     struct gen_status gen;
     struct engine_stats engine;
     struct buf text;
-    int n_biased, n_bad, bias_max, n_pairs, n_unlike, decode_pos;
+    int n_biased, n_bad, bias_max, n_pairs, n_unlike, n_apart, decode_pos;
 };
 
 /* One prompt, read and answered by an engine of its own. */
@@ -47,6 +47,7 @@ static struct outcome run_alone(const struct small_setting *set,
     o.bias_max = atomic_load(&s.bias_max);
     o.n_pairs = atomic_load(&s.n_pairs);
     o.n_unlike = atomic_load(&s.n_unlike);
+    o.n_apart = atomic_load(&s.n_apart);
     o.decode_pos = atomic_load(&s.decode_pos);
     small_tear_down(&s);
     return o;
@@ -175,6 +176,26 @@ static void heads_of_a_layer_can_share_one_ratio(void **state)
     assert_true(own.gen.merge_log_ratio == mean.gen.merge_log_ratio);
     buf_fini(&own.text);
     buf_fini(&mean.text);
+}
+
+/* The paper's set of a layer, merged by the paper's R, and a head's own. */
+static void sets_are_of_a_layer_or_of_a_head(void **state)
+{
+    (void)state;
+    struct merge_options o = merge_options_default();
+    o.mean_ratio = true;
+    for (int by_head = 0; by_head < 2; by_head++) {
+        const struct small_setting set = {
+            .tokens = 2048, .per_head_sets = by_head, .merge = &o};
+        struct forget_rules r = {.policy = FORGET_SELKV_WINDOW,
+                                 .admission.fate = FORGET_MERGE,
+                                 .session_tokens = 100};
+        struct outcome got = run_alone(&set, r);
+        assert_true(got.gen.merged_entries > 20);
+        assert_int_equal(got.n_unlike, 0);
+        assert_int_equal(got.n_apart > 0, by_head);
+        buf_fini(&got.text);
+    }
 }
 
 /* The longest list has at most all that the cap allows. */
@@ -332,6 +353,7 @@ int main(void)
         cmocka_unit_test(guards_and_bias_can_be_switched_off),
         cmocka_unit_test(closed_gates_answer_as_dropping_does),
         cmocka_unit_test(heads_of_a_layer_can_share_one_ratio),
+        cmocka_unit_test(sets_are_of_a_layer_or_of_a_head),
         cmocka_unit_test(what_stays_can_be_moved_together),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bytes),
         cmocka_unit_test(a_compressed_prompt_serves_equal_rules_only),
