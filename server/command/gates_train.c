@@ -122,16 +122,15 @@ static const struct option train_options[] = {
     {.name = "ntp-weight",
      .type = OPT_REAL,
      .field = FIELD(ntp_weight),
-     .dflt = "1",
+     .dflt = "0",
      .max = 1000000,
      .word = "U",
      .help = "Weight of the next-token loss beside the divergence from the "
-             "model that forgets nothing. Below 1 the gates imitate that "
-             "model more closely."},
+             "model that forgets nothing. At 0 the gates imitate that model."},
     {.name = "answer_weight",
      .type = OPT_REAL,
      .field = FIELD(answer_weight),
-     .dflt = "0",
+     .dflt = "0.2",
      .max = 1000000,
      .word = "A",
      .help = "Weight of the next-token loss over the answers of recall "
@@ -148,7 +147,7 @@ static const struct option train_options[] = {
     {.name = "mix",
      .type = OPT_STRING,
      .field = FIELD(mix),
-     .dflt = "plain=40,chat=20,recall=25,copy=15,list=0",
+     .dflt = "plain=20,chat=20,recall=40,copy=15,list=5",
      .word = "SHARES",
      .help = "Kinds of sequences and their shares: plain text; text as a chat; "
              "facts that are asked for at the end; text with repeated spans; "

@@ -71,14 +71,22 @@ def panel(top, title, curves, n_steps, starts, floor=0.0):
 
 
 def curves(rows, value, names):
-    """{name: smoothed points} of value(row), for these kinds or `all`."""
+    """{name: smoothed points} of value(row), for these kinds or `all`; None
+    is no point."""
     out = {}
     for name in names:
         points = [(x, value(r)) for x, r in enumerate(rows)
-                  if name in ("all", r["kind"])]
+                  if name in ("all", r["kind"]) and value(r) is not None]
         if points:
             out[name] = smooth(points)
     return out
+
+
+def answer_loss(row):
+    """None where the sequence asks nothing, or an older run did not say."""
+    if "answer" not in row:
+        return None
+    return row["answer"] - row["teacher_answer"]
 
 
 def main():
@@ -93,11 +101,15 @@ def main():
          curves(rows, lambda r: r["kl"], kinds)),
         ("next-token loss above that of the full model",
          curves(rows, lambda r: r["ntp"] - r["teacher_ntp"], ["all"])),
+        ("loss of the answers above that of the full model",
+         curves(rows, answer_loss, ["recall"])),
         ("soft number of living entries a head",
          curves(rows, lambda r: r["alive"], ["all"])),
     ]
     body, top = [], TOP
     for title, lines in panels:
+        if not lines:
+            continue
         body += panel(top, title, lines, len(rows), starts)
         top += HEIGHT + GAP
     body.append(f'<text x="{LEFT + WIDTH}" y="{top - GAP + 18}" class="n">'
