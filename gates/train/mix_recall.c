@@ -11,7 +11,7 @@ enum {
     DIGITS_MIN = 3,
     DIGITS_MAX = 5,
     TRIES = 12,
-    VALUE_BYTES = 32,
+    NAME_BYTES = 32,
     /* A text and its reply, or every fact with a reply and others between;
      * then a question and an answer for each fact. */
     TURNS_MAX = 2 * FACTS_MAX + 64,
@@ -20,8 +20,8 @@ enum {
 
 struct fact {
     const struct mix_pattern *pattern;
-    const char *key;
-    char value[VALUE_BYTES];
+    const char *relation;
+    char key[NAME_BYTES], value[NAME_BYTES];
 };
 
 struct recall {
@@ -34,7 +34,7 @@ struct recall {
 
 /* Drawn letters read as a name that no list holds: what is learned is then
  * that names matter, not which. */
-static void make_name(struct maker *k, char out[VALUE_BYTES])
+static void make_name(struct maker *k, char out[NAME_BYTES])
 {
     static const char first[] = "BDFGKLMNPRSTVZ", inner[] = "bdfglmnprstvz",
                       vowel[] = "aeiou", last[] = "lnrs";
@@ -58,19 +58,40 @@ static void make_value(struct maker *k, struct fact *f)
     } else if (mix_pick(k, 3) == 0) {
         make_name(k, f->value);
     } else {
-        snprintf(f->value, VALUE_BYTES, "%s",
+        snprintf(f->value, NAME_BYTES, "%s",
                  mix_values[mix_pick(k, mix_n_values)]);
     }
+}
+
+static void make_key(struct maker *k, struct fact *f, size_t nth)
+{
+    bool is_thing = f->pattern->key_is_thing;
+    const char *const *keys = is_thing ? mix_things : mix_keys;
+    size_t n = is_thing ? mix_n_things : mix_n_keys;
+    if (!is_thing && mix_pick(k, 3) == 0)
+        make_name(k, f->key);
+    else /* each fact draws from seven keys of its own: they differ */
+        snprintf(f->key, NAME_BYTES, "%s",
+                 keys[(mix_pick(k, 7) + nth * 7) % n]);
 }
 
 static void make_fact(struct maker *k, struct fact *f, size_t nth)
 {
     f->pattern = &mix_patterns[mix_pick(k, mix_n_patterns)];
-    const char *const *keys = f->pattern->key_is_thing ? mix_things : mix_keys;
-    size_t n = f->pattern->key_is_thing ? mix_n_things : mix_n_keys;
-    /* Each fact draws from seven keys of its own: they differ. */
-    f->key = keys[(mix_pick(k, 7) + nth * 7) % n];
+    f->relation = f->pattern->value_is_number
+                      ? mix_measures[mix_pick(k, mix_n_measures)]
+                      : mix_roles[mix_pick(k, mix_n_roles)];
+    make_key(k, f, nth);
     make_value(k, f);
+}
+
+/* What %K, %R or %V stands for; NULL: the letter is none of these. */
+static const char *word_of(const struct fact *f, char letter)
+{
+    return letter == 'K'   ? f->key
+           : letter == 'R' ? f->relation
+           : letter == 'V' ? f->value
+                           : NULL;
 }
 
 static enum err put_pattern(struct buf *b, const char *pattern, size_t n,
@@ -78,10 +99,10 @@ static enum err put_pattern(struct buf *b, const char *pattern, size_t n,
 {
     enum err rc = OK;
     for (size_t i = 0; rc == OK && i < n; i++) {
-        bool is_key = pattern[i] == '%' && pattern[i + 1] == 'K';
-        bool is_value = pattern[i] == '%' && pattern[i + 1] == 'V';
-        if (is_key || is_value) {
-            rc = buf_puts(b, is_key ? f->key : f->value);
+        const char *word =
+            pattern[i] == '%' ? word_of(f, pattern[i + 1]) : NULL;
+        if (word != NULL) {
+            rc = buf_puts(b, word);
             i++;
         } else {
             rc = buf_putc(b, pattern[i]);

@@ -50,6 +50,50 @@ const struct mix_pattern mix_patterns[] = {
      "Where does my %K come from? It comes from", false, true},
     {"My new %K weighs about %V pounds.",
      "About how many pounds does my new %K weigh? It weighs about", true, true},
+    /* The same frames for measures, which are numbers, and for roles. */
+    {"The %R of %K is %V.", "What is the %R of %K? It is", true, false},
+    {"The %R of %K is %V.", "What is the %R of %K? It is", false, false},
+    {"%K: %R %V.", "Which %R is noted for %K? The %R is", true, false},
+    {"%K: %R %V.", "Which %R is noted for %K? The %R is", false, false},
+    {"As for %K, the %R was given as %V.",
+     "What was given as the %R of %K? It was", true, false},
+    {"As for %K, the %R was given as %V.",
+     "What was given as the %R of %K? It was", false, false},
+    {"Asked about the %R, %K answered with %V.",
+     "With what did %K answer when asked about the %R? With", true, false},
+    {"Asked about the %R, %K answered with %V.",
+     "With what did %K answer when asked about the %R? With", false, false},
+    {"- %R of %K: %V.", "Look up the %R of %K. What is it? It is", true, false},
+    {"- %R of %K: %V.", "Look up the %R of %K. What is it? It is", false,
+     false},
+    {"{\"%R\": {\"%K\": \"%V\"}}",
+     "In the record, what stands under %R for %K? There stands", true, false},
+    {"{\"%R\": {\"%K\": \"%V\"}}",
+     "In the record, what stands under %R for %K? There stands", false, false},
+    {"| %K | %R | %V |", "Which %R does the table give for %K? It gives", true,
+     false},
+    {"| %K | %R | %V |", "Which %R does the table give for %K? It gives", false,
+     false},
+    {"I met %K today, whose %R is %V.",
+     "What did I say is the %R of %K? You said", true, false},
+    {"I met %K today, whose %R is %V.",
+     "What did I say is the %R of %K? You said", false, false},
+    {"Everybody agrees that the %R of the %K should be %V.",
+     "What should the %R of the %K be? It should be", true, true},
+    {"Everybody agrees that the %R of the %K should be %V.",
+     "What should the %R of the %K be? It should be", false, true},
+    {"My %K has the %R %V.", "Which %R does my %K have? It has the %R", true,
+     true},
+    {"My %K has the %R %V.", "Which %R does my %K have? It has the %R", false,
+     true},
+    {"We changed the %R of the %K to %V.",
+     "To what did we change the %R of the %K? To", true, true},
+    {"We changed the %R of the %K to %V.",
+     "To what did we change the %R of the %K? To", false, true},
+    {"For the %K they wrote down %R %V.",
+     "Which %R did they write down for the %K? They wrote down", true, true},
+    {"For the %K they wrote down %R %V.",
+     "Which %R did they write down for the %K? They wrote down", false, true},
 };
 const size_t mix_n_patterns = sizeof(mix_patterns) / sizeof(mix_patterns[0]);
 
@@ -92,3 +136,17 @@ const char *const mix_things[] = {
     "lever", "crate",   "trunk",   "satchel", "bottle",  "flask",
 };
 const size_t mix_n_things = sizeof(mix_things) / sizeof(mix_things[0]);
+
+const char *const mix_measures[] = {
+    "age",      "score", "height", "fee",    "quota", "weight",  "index",
+    "rate",     "depth", "length", "rank",   "limit", "balance", "distance",
+    "capacity", "dose",  "width",  "salary", "rent",  "speed",
+};
+const size_t mix_n_measures = sizeof(mix_measures) / sizeof(mix_measures[0]);
+
+const char *const mix_roles[] = {
+    "motto",    "password", "village", "nickname", "patron", "rival", "partner",
+    "landlord", "surname",  "emblem",  "alias",    "colour", "trade", "origin",
+    "keeper",   "maker",    "brand",   "heir",     "tutor",  "port",
+};
+const size_t mix_n_roles = sizeof(mix_roles) / sizeof(mix_roles[0]);

@@ -7,8 +7,9 @@
 #include <stddef.h>
 
 /* A fact and the question it answers, with the beginning of the answer behind
- * the question mark and a space. %K is the key and in `fact` %V the value,
- * which ends the answer. */
+ * the question mark and a space. %K is the key, %R what is told of it (one of
+ * mix_measures where the value is a number, else of mix_roles), and in `fact`
+ * %V the value, which ends the answer. */
 struct mix_pattern {
     const char *fact, *question;
     bool value_is_number; /* else a word */
@@ -21,6 +22,10 @@ extern const char *const mix_keys[];
 extern const size_t mix_n_keys;
 extern const char *const mix_things[];
 extern const size_t mix_n_things;
+extern const char *const mix_measures[];
+extern const size_t mix_n_measures;
+extern const char *const mix_roles[];
+extern const size_t mix_n_roles;
 extern const char *const mix_values[];
 extern const size_t mix_n_values;
 

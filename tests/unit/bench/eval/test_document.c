@@ -446,9 +446,11 @@ static void words_differ_from_those_of_training(void **state)
                 {&words_labels[0][0], 2 * words_n_labels}},
       theirs[] = {{mix_keys, mix_n_keys},
                   {mix_things, mix_n_things},
+                  {mix_measures, mix_n_measures},
+                  {mix_roles, mix_n_roles},
                   {mix_values, mix_n_values}};
     for (int o = 0; o < 5; o++)
-        for (int t = 0; t < 3; t++)
+        for (int t = 0; t < 5; t++)
             for (size_t i = 0; i < ours[o].n; i++)
                 for (size_t j = 0; j < theirs[t].n; j++)
                     if (same_word(ours[o].word[i], theirs[t].word[j]))
