@@ -82,9 +82,9 @@ static void equal_budgets_are_equal_entries(void **state)
         for (int p = 0; p < n_policies; p++) {
             struct figures f = ask(&x, policies[p], budgets[b]);
             assert_true(f.n_entries == each * n_lists(&x));
-            /* Key, value, bias and metadata of an entry are 16 bytes and two
+            /* Key, value, bias and metadata of an entry are 20 bytes and two
              * times head_dim 16-bit numbers, and the pool's bookkeeping. */
-            uint32_t entry = 4 * model_info(x.r.model)->head_dim + 16;
+            uint32_t entry = 4 * model_info(x.r.model)->head_dim + 20;
             assert_true(f.bytes >= f.n_entries * entry &&
                         f.bytes < f.n_entries * (entry + 2));
         }
