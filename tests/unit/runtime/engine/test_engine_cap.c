@@ -6,16 +6,8 @@ enum { POOL = 1024, CAP = 32 };
 
 static void forgetful(struct engine_options *o)
 {
-    o->forget = (struct forget_options){
-        .rules = {.policy = FORGET_DBTRIMKV,
-                  .admission.ranking = FORGET_RANK_RETENTION},
-        .min_head = 20,
-        .n_sinks = 4,
-        .n_recent = 16,
-        .idle_decay = 0.05};
-    o->max_context = 2048;
+    toy_forgetful(o);
     o->max_step_rows = 128; /* all of a prompt in one step */
-    o->deterministic = true;
 }
 
 static struct gen *ask(struct toy_bench *b, const int32_t *p, uint32_t n,

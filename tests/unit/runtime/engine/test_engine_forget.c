@@ -2,23 +2,6 @@
  * is exact notices nothing, and every entry that left is counted once. */
 #include "toy.h"
 
-static struct forget_rules rules(enum forget_policy policy)
-{
-    return (struct forget_rules){.policy = policy,
-                                 .admission.ranking = FORGET_RANK_RETENTION};
-}
-
-static void forgetful(struct engine_options *o)
-{
-    o->forget = (struct forget_options){.rules = rules(FORGET_DBTRIMKV),
-                                        .min_head = 20,
-                                        .n_sinks = 4,
-                                        .n_recent = 16,
-                                        .idle_decay = 0.05};
-    o->max_context = 2048;
-    o->deterministic = true;
-}
-
 static struct gen *ask(struct engine *e, const int32_t *p, uint32_t n,
                        uint32_t max_tokens, struct forget_rules r)
 {
@@ -50,18 +33,19 @@ static void a_budget_that_is_never_reached_changes_nothing(void **state)
     (void)state;
     struct toy_bench b;
     int32_t p[90];
-    toy_set_up(&b, 8192, forgetful);
+    toy_set_up(&b, 8192, toy_forgetful);
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct gen_request r;
         toy_prompt(p, 90, seed);
         r = toy_request(p, 90, 40);
-        r.forget = rules(seed % 2 ? FORGET_DBTRIMKV : FORGET_STREAMINGLLM);
+        r.forget = toy_rules(seed % 2 ? FORGET_DBTRIMKV : FORGET_STREAMINGLLM);
         struct gen_status s = toy_expect(toy_submit(b.e, &r), p, 90, 40);
         assert_int_equal(s.evicted_entries, 0);
         assert_int_equal(
             s.policy,
             r.forget.policy == FORGET_EXACT
-                ? rules(seed % 2 ? FORGET_DBTRIMKV : FORGET_STREAMINGLLM).policy
+                ? toy_rules(seed % 2 ? FORGET_DBTRIMKV : FORGET_STREAMINGLLM)
+                      .policy
                 : s.policy);
     }
     struct engine_stats st;
@@ -79,12 +63,12 @@ static void gauges_count_what_is_shared_once(void **state)
     enum { COMMON = 64, ALL = COMMON + 20 + 30 + 40 };
     struct toy_bench b;
     int32_t p[COMMON + 40];
-    toy_set_up(&b, 1024, forgetful);
+    toy_set_up(&b, 1024, toy_forgetful);
     toy_prompt(p, COMMON + 40, 1);
     for (uint32_t i = 0; i < 3; i++) {
         p[COMMON] = (int32_t)i;
         struct gen_status s = finish(
-            ask(b.e, p, COMMON + 20 + 10 * i, 0, rules(FORGET_DBTRIMKV)));
+            ask(b.e, p, COMMON + 20 + 10 * i, 0, toy_rules(FORGET_DBTRIMKV)));
         assert_int_equal(s.cached_tokens, i > 0 ? COMMON : 0);
         assert_int_equal(s.retained_entries,
                          (COMMON + 20 + 10 * i) * TOY_LISTS);
@@ -107,11 +91,12 @@ static void a_pool_made_for_one_serves_four(void **state)
         struct gen *g[4];
         int32_t p[4][80];
         uint64_t evicted = 0;
-        toy_set_up(&b, 320, forgetful);
+        toy_set_up(&b, 320, toy_forgetful);
         atomic_store(&b.toy.is_held, true);
         for (uint64_t i = 0; i < 4; i++) {
             toy_prompt(p[i], 80, i);
-            g[i] = ask(b.e, p[i], 80, 201, rules((enum forget_policy)policy));
+            g[i] =
+                ask(b.e, p[i], 80, 201, toy_rules((enum forget_policy)policy));
         }
         atomic_store(&b.toy.is_held, false);
         for (int i = 0; i < 4; i++) {
@@ -144,10 +129,10 @@ static void a_prompt_ten_times_the_pool_is_answered(void **state)
          policy++) {
         struct toy_bench b;
         static int32_t p[1000];
-        toy_set_up(&b, 96, forgetful);
+        toy_set_up(&b, 96, toy_forgetful);
         toy_prompt(p, 1000, 3);
-        struct gen_status s =
-            finish(ask(b.e, p, 1000, 50, rules((enum forget_policy)policy)));
+        struct gen_status s = finish(
+            ask(b.e, p, 1000, 50, toy_rules((enum forget_policy)policy)));
         assert_int_equal(s.completion_tokens, 50);
         assert_int_equal(s.prompt_tokens, 1000);
         struct engine_stats st;
@@ -167,10 +152,10 @@ static void the_smallest_pool_is_enough(void **state)
     struct toy_bench b;
     int32_t p[200];
     struct gen *g[6];
-    toy_set_up(&b, 64, forgetful);
+    toy_set_up(&b, 64, toy_forgetful);
     for (uint64_t i = 0; i < 6; i++) {
         toy_prompt(p, 200, i);
-        g[i] = ask(b.e, p, 200, 60, rules(FORGET_DBTRIMKV));
+        g[i] = ask(b.e, p, 200, 60, toy_rules(FORGET_DBTRIMKV));
     }
     for (int i = 0; i < 6; i++)
         assert_int_equal(finish(g[i]).completion_tokens, 60);
@@ -205,11 +190,11 @@ static void a_cap_holds_and_is_counted_by_cause(void **state)
          policy++) {
         struct toy_bench b;
         int32_t p[PROMPT];
-        struct forget_rules r = rules((enum forget_policy)policy);
+        struct forget_rules r = toy_rules((enum forget_policy)policy);
         r.session_tokens = CAP;
         if (policy == FORGET_TRIMKV)
             r.admission.ranking = FORGET_RANK_POLICY;
-        toy_set_up(&b, 1024, forgetful);
+        toy_set_up(&b, 1024, toy_forgetful);
         toy_prompt(p, PROMPT, 1);
         struct gen_status s = finish(ask(b.e, p, PROMPT, ANSWER, r));
         assert_int_equal(s.retained_entries, CAP * TOY_LISTS);
@@ -234,10 +219,10 @@ static void streamingllm_keeps_sinks_and_the_newest(void **state)
     (void)state;
     struct toy_bench b;
     int32_t p[150];
-    struct forget_rules r = rules(FORGET_STREAMINGLLM);
+    struct forget_rules r = toy_rules(FORGET_STREAMINGLLM);
     r.session_tokens = 40;
     r.admission.ranking = FORGET_RANK_POLICY;
-    toy_set_up(&b, 1024, forgetful);
+    toy_set_up(&b, 1024, toy_forgetful);
     toy_prompt(p, 150, 1);
     (void)finish(ask(b.e, p, 150, 21, r));
     const struct session *s = resting(b.e);
@@ -271,10 +256,10 @@ static void a_prompt_is_cut_to_its_best(void **state)
     struct toy_bench b;
     int32_t p[N];
     struct ranked rank[N * TOY_LISTS];
-    struct forget_rules r = rules(FORGET_DBTRIMKV);
+    struct forget_rules r = toy_rules(FORGET_DBTRIMKV);
     uint32_t held[TOY_LISTS], n = 0, left = (N - CAP) * TOY_LISTS;
     r.session_tokens = CAP;
-    toy_set_up(&b, 1024, forgetful);
+    toy_set_up(&b, 1024, toy_forgetful);
     toy_prompt(p, N, 9);
     (void)finish(ask(b.e, p, N, 0, r));
     const struct session *s = resting(b.e);
@@ -302,8 +287,8 @@ static void a_pinned_text_stays(void **state)
     struct toy_bench b;
     int32_t p[300];
     struct gen_request q;
-    struct forget_rules r = rules(FORGET_DBTRIMKV);
-    toy_set_up(&b, 256, forgetful);
+    struct forget_rules r = toy_rules(FORGET_DBTRIMKV);
+    toy_set_up(&b, 256, toy_forgetful);
     toy_prompt(p, 300, 1);
     q = toy_request(p, 300, 100);
     q.params.ignore_eos = true;
@@ -343,9 +328,9 @@ static void a_lossy_chat_goes_on_and_rolls_back(void **state)
          policy++) {
         struct toy_bench b;
         int32_t p[400];
-        struct forget_rules r = rules((enum forget_policy)policy);
+        struct forget_rules r = toy_rules((enum forget_policy)policy);
         r.session_tokens = 50;
-        toy_set_up(&b, 1024, forgetful);
+        toy_set_up(&b, 1024, toy_forgetful);
         toy_prompt(p, 400, 1);
         uint32_t stored = 0;
         for (uint32_t n = 100; n <= 400; n += 60) {
@@ -396,15 +381,15 @@ static void spent_chats_do_not_fill_the_pool(void **state)
     enum { POOL = 512, CHATS = 40 };
     struct toy_bench b;
     int32_t p[400];
-    toy_set_up(&b, POOL, forgetful);
+    toy_set_up(&b, POOL, toy_forgetful);
     for (uint64_t i = 0; i < CHATS; i++) {
         toy_prompt(p, 100, i);
-        (void)finish(ask(b.e, p, 100, 0, rules(FORGET_DBTRIMKV)));
+        (void)finish(ask(b.e, p, 100, 0, toy_rules(FORGET_DBTRIMKV)));
     }
     for (uint64_t i = 0; i < 3; i++) {
         toy_prompt(p, 400, CHATS + i);
         struct gen_status s =
-            finish(ask(b.e, p, 400, 20, rules(FORGET_DBTRIMKV)));
+            finish(ask(b.e, p, 400, 20, toy_rules(FORGET_DBTRIMKV)));
         assert_true(s.retained_entries > (uint64_t)POOL / 4 * TOY_LISTS);
     }
     toy_check_stats(b.e);
@@ -420,9 +405,9 @@ static void a_question_that_its_answer_pushed_out_is_read_again(void **state)
          policy++) {
         struct toy_bench b;
         int32_t p[60];
-        struct forget_rules r = rules((enum forget_policy)policy);
+        struct forget_rules r = toy_rules((enum forget_policy)policy);
         r.session_tokens = 40;
-        toy_set_up(&b, 1024, forgetful);
+        toy_set_up(&b, 1024, toy_forgetful);
         toy_prompt(p, 60, 1);
         (void)finish(ask(b.e, p, 60, 80, r));
         struct gen_status s = finish(ask(b.e, p, 60, 1, r));
@@ -438,9 +423,9 @@ static void what_is_pinned_is_not_taken_from_a_lossy_beginning(void **state)
     (void)state;
     struct toy_bench b;
     int32_t p[200];
-    struct forget_rules r = rules(FORGET_STREAMINGLLM);
+    struct forget_rules r = toy_rules(FORGET_STREAMINGLLM);
     r.session_tokens = 60;
-    toy_set_up(&b, 1024, forgetful);
+    toy_set_up(&b, 1024, toy_forgetful);
     toy_prompt(p, 200, 1);
     (void)finish(ask(b.e, p, 150, 0, r));
     struct gen_request q = toy_request(p, 160, 0);
@@ -472,8 +457,8 @@ static void a_cap_holds_behind_a_cached_beginning(void **state)
     (void)state;
     struct toy_bench b;
     int32_t p[200];
-    struct forget_rules r = rules(FORGET_DBTRIMKV);
-    toy_set_up(&b, 1024, forgetful);
+    struct forget_rules r = toy_rules(FORGET_DBTRIMKV);
+    toy_set_up(&b, 1024, toy_forgetful);
     toy_prompt(p, 200, 1);
     (void)finish(ask(b.e, p, 120, 20, r));
     r.session_tokens = 32;
@@ -489,9 +474,9 @@ static void the_match_that_retains_more_wins(void **state)
     (void)state;
     struct toy_bench b;
     int32_t p[200], q[200];
-    struct forget_rules r = rules(FORGET_DBTRIMKV);
+    struct forget_rules r = toy_rules(FORGET_DBTRIMKV);
     r.session_tokens = 60;
-    toy_set_up(&b, 2048, forgetful);
+    toy_set_up(&b, 2048, toy_forgetful);
     toy_prompt(p, 200, 1);
     toy_prompt(q, 200, 2);
     memcpy(q, p, 80 * sizeof(*p));
@@ -519,7 +504,7 @@ static void a_shared_beginning_gets_smaller_for_all(void **state)
     struct toy_bench b;
     struct gen *g[N];
     int32_t p[COMMON + 8];
-    toy_set_up(&b, 320, forgetful);
+    toy_set_up(&b, 320, toy_forgetful);
     toy_prompt(p, COMMON + 8, 1);
     atomic_store(&b.toy.delay_us, 500);
     atomic_store(&b.toy.is_held, true);
@@ -527,7 +512,7 @@ static void a_shared_beginning_gets_smaller_for_all(void **state)
         p[COMMON] = (int32_t)i;
         struct gen_request q = toy_request(p, COMMON + 8, 150);
         q.params.ignore_eos = true;
-        q.forget = rules(i == 2 ? FORGET_STREAMINGLLM : FORGET_DBTRIMKV);
+        q.forget = toy_rules(i == 2 ? FORGET_STREAMINGLLM : FORGET_DBTRIMKV);
         q.pin = malloc(sizeof(*q.pin));
         q.pin[0] = (struct forget_span){40 + 10 * i, 50 + 10 * i};
         q.n_pins = 1;
@@ -555,7 +540,7 @@ static void a_shared_beginning_gets_smaller_for_all(void **state)
  * on, over turns and with another answer too. */
 static void unbounded(struct engine_options *o)
 {
-    forgetful(o);
+    toy_forgetful(o);
     o->max_context = 256;
     o->forget.unbounded_context = true;
 }
@@ -567,7 +552,7 @@ static void a_chat_goes_on_beyond_the_context(void **state)
          policy++) {
         struct toy_bench b;
         static int32_t p[3000];
-        struct forget_rules r = rules((enum forget_policy)policy);
+        struct forget_rules r = toy_rules((enum forget_policy)policy);
         r.session_tokens = 100;
         toy_set_up(&b, 1024, unbounded);
         toy_prompt(p, 3000, 1);
@@ -635,7 +620,7 @@ static void unbounded_chats_share_a_small_pool(void **state)
     atomic_store(&b.toy.is_held, true);
     for (uint32_t i = 0; i < 4; i++) {
         p[149] = (int32_t)i;
-        g[i] = ask(b.e, p, 150, 500, rules(FORGET_DBTRIMKV));
+        g[i] = ask(b.e, p, 150, 500, toy_rules(FORGET_DBTRIMKV));
     }
     atomic_store(&b.toy.is_held, false);
     for (uint32_t i = 0; i < 4; i++)
@@ -651,8 +636,8 @@ static void a_prompt_that_may_not_be_cut_waits_for_room(void **state)
     (void)state;
     struct toy_bench b;
     int32_t p[200], q[200];
-    struct forget_rules r = rules(FORGET_DBTRIMKV);
-    toy_set_up(&b, 256, forgetful);
+    struct forget_rules r = toy_rules(FORGET_DBTRIMKV);
+    toy_set_up(&b, 256, toy_forgetful);
     toy_prompt(p, 200, 1);
     toy_prompt(q, 200, 2);
     struct gen *first = ask(b.e, p, 100, 150, r);
@@ -690,8 +675,8 @@ static void exact_requests_are_served_beside_others(void **state)
     (void)state;
     struct toy_bench b;
     int32_t p[3][200];
-    struct forget_rules r = rules(FORGET_DBTRIMKV);
-    toy_set_up(&b, 256, forgetful);
+    struct forget_rules r = toy_rules(FORGET_DBTRIMKV);
+    toy_set_up(&b, 256, toy_forgetful);
     for (uint64_t i = 0; i < 3; i++)
         toy_prompt(p[i], 200, i);
     struct gen *g[2] = {ask(b.e, p[0], 100, 300, r),
@@ -730,10 +715,10 @@ static void place(struct engine *e, struct order *o, struct rng *r)
     toy_prompt(o->token, o->n, rng_next(r));
     memcpy(o->token, common, shared * sizeof(*common));
     q = toy_request(o->token, o->n, o->max_tokens);
-    q.forget = rules((enum forget_policy)rng_below(r, 4));
+    q.forget = toy_rules((enum forget_policy)rng_below(r, 4));
     /* Often equal rules, so that lossy beginnings are shared. */
     if (rng_below(r, 2) == 0)
-        q.forget = rules(FORGET_DBTRIMKV);
+        q.forget = toy_rules(FORGET_DBTRIMKV);
     else
         q.forget.admission.ranking = (enum forget_policy)rng_below(r, 2);
     if (rng_below(r, 5) == 0)
@@ -787,7 +772,7 @@ static void random_requests_all_finish_in_tiny_pools(void **state)
     for (int round = 0; round < ROUNDS; round++) {
         struct toy_bench b;
         uint32_t pool = 96 + 16 * (uint32_t)rng_below(&r, 30);
-        toy_set_up(&b, pool, forgetful);
+        toy_set_up(&b, pool, toy_forgetful);
         /* Half of the pools are large ones for their engine. */
         b.e->slice = round % 2 ? ENGINE_SLICE : 1 + rng_below(&r, 600);
         for (int i = 0; i < ORDERS; i++) {
@@ -811,7 +796,7 @@ static void random_requests_all_finish_in_tiny_pools(void **state)
 /* The same requests in the same order, with one thread and with three. */
 static void one_thread(struct engine_options *o)
 {
-    forgetful(o);
+    toy_forgetful(o);
     o->workers = NULL;
 }
 
@@ -825,7 +810,7 @@ static void run_all(struct buf *text, struct engine_stats *st,
     atomic_store(&b.toy.is_held, true);
     for (uint64_t i = 0; i < 8; i++) {
         struct forget_rules r =
-            rules(i % 4 == 3 ? FORGET_STREAMINGLLM : FORGET_DBTRIMKV);
+            toy_rules(i % 4 == 3 ? FORGET_STREAMINGLLM : FORGET_DBTRIMKV);
         r.session_tokens = i % 4 == 2 ? 45 : 0;
         toy_prompt(p, 150, i);
         g[i] = ask(b.e, p, 30 + (uint32_t)i * 15, 100, r);
@@ -848,7 +833,7 @@ static void the_number_of_threads_leaves_no_trace(void **state)
     struct buf one = {0}, three = {0};
     struct engine_stats s1, s3;
     run_all(&one, &s1, one_thread);
-    run_all(&three, &s3, forgetful);
+    run_all(&three, &s3, toy_forgetful);
     assert_true(one.len > 500);
     assert_string_equal(one.data, three.data);
     assert_memory_equal(s1.evicted, s3.evicted, sizeof(s1.evicted));

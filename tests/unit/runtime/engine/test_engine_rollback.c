@@ -4,24 +4,10 @@
 
 enum { POOL = 512, LONG = 400, OTHER = 260, EDIT = 320 };
 
-static const struct forget_rules rules = {
-    .policy = FORGET_DBTRIMKV, .admission.ranking = FORGET_RANK_RETENTION};
-
-static void forgetful(struct engine_options *o)
-{
-    o->forget = (struct forget_options){.rules = rules,
-                                        .min_head = 20,
-                                        .n_sinks = 4,
-                                        .n_recent = 16,
-                                        .idle_decay = 0.05};
-    o->max_context = 2048;
-    o->deterministic = true;
-}
-
 static struct gen_status ask(struct engine *e, const int32_t *p, uint32_t n)
 {
     struct gen_request q = toy_request(p, n, 0);
-    q.forget = rules;
+    q.forget = toy_rules(FORGET_DBTRIMKV);
     struct gen *g = toy_submit(e, &q);
     struct gen_status s = toy_wait(g, GEN_DONE);
     gen_release(g);
@@ -61,7 +47,7 @@ static void an_edit_takes_nothing_from_others(void **state)
     (void)state;
     struct toy_bench b;
     int32_t chat[LONG], other[OTHER];
-    toy_set_up(&b, POOL, forgetful);
+    toy_set_up(&b, POOL, toy_forgetful);
     fill(&b, chat, other);
     uint64_t had = table_n_entries(find(b.e, 2)->table);
     uint64_t below = table_n_entries_below(find(b.e, 1)->table, EDIT);
@@ -82,10 +68,10 @@ static void both_branches_stay_where_there_is_room(void **state)
     struct toy_bench b;
     int32_t chat[LONG];
     struct gen_request q;
-    toy_set_up(&b, 2048, forgetful);
+    toy_set_up(&b, 2048, toy_forgetful);
     toy_prompt(chat, LONG, 1);
     q = toy_request(chat, LONG, 0);
-    q.forget = rules;
+    q.forget = toy_rules(FORGET_DBTRIMKV);
     /* A cap, so that something is lost. */
     q.forget.session_tokens = 300;
     struct gen *g = toy_submit(b.e, &q);
@@ -94,7 +80,7 @@ static void both_branches_stay_where_there_is_room(void **state)
     for (int turn = 0; turn < 2; turn++) {
         chat[LATE] = (chat[LATE] + 1) % TOY_END;
         q = toy_request(chat, LATE + 1, 0);
-        q.forget = rules;
+        q.forget = toy_rules(FORGET_DBTRIMKV);
         q.forget.session_tokens = 300;
         g = toy_submit(b.e, &q);
         struct gen_status s = toy_wait(g, GEN_DONE);
@@ -115,7 +101,7 @@ static void a_short_beginning_ends_no_long_chat(void **state)
     enum { COMMON = 150 };
     struct toy_bench b;
     int32_t chat[LONG], other[OTHER];
-    toy_set_up(&b, POOL, forgetful);
+    toy_set_up(&b, POOL, toy_forgetful);
     fill(&b, chat, other);
     int32_t third[COMMON + 20];
     memcpy(third, chat, sizeof(third));
@@ -138,7 +124,7 @@ static void books_are_right_after_random_edits(void **state)
     for (int round = 0; round < 12; round++) {
         struct toy_bench b;
         int32_t chat[LONG];
-        toy_set_up(&b, 160 + 32 * (uint32_t)rng_below(&r, 10), forgetful);
+        toy_set_up(&b, 160 + 32 * (uint32_t)rng_below(&r, 10), toy_forgetful);
         toy_prompt(chat, LONG, (uint64_t)round);
         for (int turn = 0; turn < 40; turn++) {
             uint32_t n = 60 + (uint32_t)rng_below(&r, LONG - 60);

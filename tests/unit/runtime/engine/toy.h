@@ -603,6 +603,24 @@ static inline void toy_check_stats(struct engine *e)
     assert_true(s.prefill_tokens + s.cached_tokens <= s.prompt_tokens);
 }
 
+static inline struct forget_rules toy_rules(enum forget_policy policy)
+{
+    return (struct forget_rules){.policy = policy,
+                                 .admission.ranking = FORGET_RANK_RETENTION};
+}
+
+/* An engine that forgets by retention unless a request says otherwise. */
+static inline void toy_forgetful(struct engine_options *o)
+{
+    o->forget = (struct forget_options){.rules = toy_rules(FORGET_DBTRIMKV),
+                                        .min_head = 20,
+                                        .n_sinks = 4,
+                                        .n_recent = 16,
+                                        .idle_decay = 0.05};
+    o->max_context = 2048;
+    o->deterministic = true;
+}
+
 /* Every test gets its own toy and engine. */
 struct toy_bench {
     struct toy toy;
