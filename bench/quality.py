@@ -2,7 +2,7 @@
 """The long runs of the quality suite: what every policy costs a model.
 
     bench/quality.py STAGE... [--model FILE] [--second FILE] [--best NAMES]
-                     [--split test|dev] [--threads N] [--dry-run]
+                     [--split test|dev] [--out DIR] [--threads N] [--dry-run]
 
 Stages, each one or more runs of `build/ebb eval` (docs/quality.md says what
 they are for):
@@ -12,11 +12,14 @@ they are for):
                models, 40 documents
     rest       all other tasks, once
     ablation   SelKV's merge without its bias, and without its guards
+    retention  learned retention against what keeps other entries, both models,
+               1k and 2k with 40 documents, 4k with 12 on the second
 
-All rows go to build/quality.json, and a page a run to build/quality-*.html. A
-run that was interrupted goes on when the same stage is named again: what is in
-build/quality.json.part is not measured twice. Hours are printed for each run.
-Texts: `make texts USE="dev test"`. Python's standard library only.
+All rows go to quality.json in --out, and a page a run to quality-*.html there.
+A run that was interrupted goes on when the same stage is named again: what is
+in quality.json.part is not measured twice. Hours are printed for each run.
+bench/quality_table.py makes tables of the rows. Texts: `make texts USE="dev
+test"`. Python's standard library only.
 """
 import argparse
 import subprocess
@@ -50,20 +53,20 @@ def run(models, mode, tasks, policies, **more):
 def screening(_):
     policies = POLICIES + merges(POLICIES) + \
         [f"{p}+{f}" for p in MERGED for f in FATES]
-    return [run(1, mode, "A,B2,E1,F", policies, budget="0.125,0.25,0.5")
+    return [run([1], mode, "A,B2,E1,F", policies, budget="0.125,0.25,0.5")
             for mode in ("agnostic", "aware")]
 
 
 def final(best):
     policies = best + CONTROLS + \
         merges(dict.fromkeys(best + CONTROLS + ["selkv-window"]))
-    return [run(2, "agnostic", "A,B2,C,E1,F", policies, docs=40),
-            run(2, "aware", "B2", policies, docs=40),
-            run(2, "agnostic", "A,B2", policies, docs=40, context=4096)]
+    return [run([1, 2], "agnostic", "A,B2,C,E1,F", policies, docs=40),
+            run([1, 2], "aware", "B2", policies, docs=40),
+            run([1, 2], "agnostic", "A,B2", policies, docs=40, context=4096)]
 
 
 def rest(best):
-    return [run(1, "agnostic", "A2,B1,D,E2,E3,G,I", best + CONTROLS +
+    return [run([1], "agnostic", "A2,B1,D,E2,E3,G,I", best + CONTROLS +
                 merges(MERGED))]
 
 
@@ -71,19 +74,32 @@ def ablation(_):
     off = ("alpha=0", "min-mass=0:max-ratio=0")
     policies = merges(MERGED) + \
         [f"{p}+merge:{o}" for p in MERGED for o in off]
-    return [run(1, "agnostic", "A,B2,E1,F", policies, docs=40)]
+    return [run([1], "agnostic", "A,B2,E1,F", policies, docs=40)]
 
 
-STAGES = {f.__name__: f for f in (screening, final, rest, ablation)}
+def retention(_):
+    policies = ["random", "streamingllm", "keydiff", "knorm", "trimkv",
+                "dbtrimkv"]
+    budget = "0.125,0.25,0.5"
+    return [run([1, 2], "agnostic", "A,B2,F", policies, docs=40, context=1024,
+                budget="0.0625," + budget),
+            run([1, 2], "agnostic", "A,B2,F", policies, docs=40,
+                budget=budget),
+            run([2], "agnostic", "A,B2,F", policies, context=4096,
+                budget=budget)]
+
+
+STAGES = {f.__name__: f
+          for f in (screening, final, rest, ablation, retention)}
 
 
 def command(model, name, r, options):
-    page = BUILD / f"quality-{name}-{model.stem}-{r['mode']}-{r['context']}.html"
+    page = f"quality-{name}-{model.stem}-{r['mode']}-{r['context']}.html"
     flags = {"model": model, "mode": r["mode"], "tasks": r["tasks"],
              "policy": r["policy"], "budget": r["budget"],
              "context": r["context"], "docs": r["docs"],
-             "split": options.split, "json": BUILD / "quality.json",
-             "html": page}
+             "split": options.split, "json": options.out / "quality.json",
+             "html": options.out / page}
     if options.threads:
         flags["threads"] = options.threads
     return [str(BUILD / "ebb"), "eval",
@@ -99,12 +115,12 @@ def fetched(name):
 
 def commands(options):
     models = [options.model or fetched("smollm2-135m")]
-    if "final" in options.stage:
+    if {"final", "retention"} & set(options.stage):
         models.append(options.second or fetched("qwen2.5-coder-0.5b"))
     return [command(m, name, r, options)
             for name in options.stage
             for r in STAGES[name](options.best.split(","))
-            for m in models[:r["models"]]]
+            for m in (models[i - 1] for i in r["models"])]
 
 
 def arguments(argv):
@@ -116,6 +132,8 @@ def arguments(argv):
     p.add_argument("--best", default=",".join(BEST),
                    help="what the screening has found (%(default)s)")
     p.add_argument("--split", default="test", choices=("test", "dev"))
+    p.add_argument("--out", type=Path, default=BUILD,
+                   help="folder of the results (%(default)s)")
     p.add_argument("--threads")
     p.add_argument("--dry-run", action="store_true",
                    help="print the commands only")
@@ -128,6 +146,7 @@ def main(argv=None):
         print(" ".join(line), flush=True)
         if options.dry_run:
             continue
+        options.out.mkdir(parents=True, exist_ok=True)
         start = time.monotonic()
         status = subprocess.run(line, stdout=subprocess.DEVNULL).returncode
         print(f"{(time.monotonic() - start) / 3600:.2f} hours", flush=True)

@@ -1,6 +1,8 @@
 """bench/quality.py names policies, fates and tasks that `ebb eval` has."""
 import importlib.util
+import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,8 @@ def lines(*argv):
 
 
 @pytest.mark.parametrize("stage, n", [("screening", 2), ("final", 6),
-                                      ("rest", 1), ("ablation", 1)])
+                                      ("rest", 1), ("ablation", 1),
+                                      ("retention", 5)])
 def test_every_name_is_known(ebb, stage, n):
     """Names are checked before the model is opened."""
     found = lines(stage)
@@ -50,3 +53,54 @@ def test_stages_cover_what_there_is(ebb):
              for t in line[line.index("--tasks") + 1].split(",")}
     assert tasks == set("A A2 B1 B2 C D E1 E2 E3 F G I".split())
     assert all(f"{t} (" in " ".join(r.stdout.split()) for t in tasks)
+
+
+def row(policy, budget, metric, mean, **more):
+    return {"model": "m", "context": 1024, "mode": "agnostic", "task": "B2",
+            "policy": policy, "metric": metric, "budget": budget,
+            "mean": mean, "lo": mean, "hi": mean, "n": 40,
+            "bytes": budget * 1024000, "split": "test", **more}
+
+
+ROWS = [
+    row("full", 1, "em", .8), row("full", 1, "kl", 0),
+    row("no-context", 0, "em", 0), row("no-context", 0, "kl", 3),
+    row("a", .25, "em", .6), row("a", .25, "kl", .2),
+    row("a", .25, "kl", .2, task="all"),
+    row("a", .25, "kl_minus_best", -.3, task="all", against="b"),
+    row("a", .25, "em_minus_best", .2),
+    row("b", .25, "em", .4), row("b", .25, "kl", .5),
+    row("b", .25, "kl", .5, task="all"),
+    row("a+merge", .25, "em", .7), row("a+merge", .25, "kl", .1),
+    row("a+merge", .25, "em_minus_drop", .1, lo=-.05, hi=.25),
+    row("a+merge", .25, "routed", .12),
+    row("a", .25, "em", .99, split="dev"),
+]
+
+
+def table_of(tmp_path, *argv):
+    rows = tmp_path / "rows.json"
+    rows.write_text("\n".join(json.dumps(r) for r in ROWS))
+    return subprocess.run(
+        [sys.executable, ROOT / "bench" / "quality_table.py", rows, *argv],
+        capture_output=True, text=True)
+
+
+def test_rows_become_a_table_and_sentences(tmp_path):
+    said = table_of(tmp_path, "--of", "a", "--metrics", "kl,em").stdout
+    assert "### m, 1024 tokens, agnostic, 40 documents a task, test" in said
+    assert "| policy | budget | KiB a prompt | B2: KL | B2: em |" in said
+    assert "| full | all | 1000 | 0.000 | 0.800 |" in said
+    # The star of em has its interval; the divergence of this task has none.
+    assert "| a | 25% | 250 | **0.200** | **0.600**\\* |" in said
+    # A fate keeps its policy's entries: it takes no other's place.
+    assert "| a+merge | 25% | 250 | 0.100 | 0.700 |" in said
+    assert "- a at 25%: kl -0.3000 [-0.3000, -0.3000] from b; KL 0.40 of " \
+        "b's; exact recall (B2) 75% of the full cache's" in said
+    assert "| a+merge | 25% | B2 | em | +0.1000 [-0.0500, +0.2500] | 12% |" \
+        in said
+
+
+def test_a_split_without_rows_is_an_error(tmp_path):
+    r = table_of(tmp_path, "--split", "tuning")
+    assert r.returncode == 1 and "no row of split tuning" in r.stderr

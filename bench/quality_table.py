@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Rows of `ebb eval --json` as Markdown: tables, and what may be said of them.
+
+    bench/quality_table.py FILE [--tasks A,B2,F] [--metrics nll,kl,em]
+                           [--of dbtrimkv] [--split test]
+
+A table for each model, mode and context: a line a policy and budget, a column a
+task and metric. The best figure of a budget, among the policies that keep other
+entries, is bold; a star says that its distance to the second, document by
+document, has an interval without zero. Below stand the sentences about one
+policy (--of): its distance to the best other over all tasks together, its
+divergence as a share of the best other's, and its exact recall as a share of
+the full cache's. Then what each fate adds to its policy alone.
+
+Python's standard library only.
+"""
+import argparse
+import json
+import sys
+from collections import defaultdict
+
+ENDS = {"full": "all", "no-context": "none"}
+HIGHER = {"em", "agree", "top1", "choice"}
+
+
+class Rows:
+    """The rows of one model, mode and context."""
+
+    def __init__(self):
+        self.row = {}
+
+    def add(self, r):
+        self.row[r["task"], r["policy"], r["budget"], r["metric"]] = r
+
+    def get(self, task, policy, budget, metric):
+        return self.row.get((task, policy, budget, metric))
+
+    def mean(self, *key):
+        r = self.get(*key)
+        return None if r is None else r["mean"]
+
+    def budgets(self):
+        return sorted({b for _, p, b, _ in self.row if p not in ENDS},
+                      reverse=True)
+
+    def policies(self, budget):
+        return list(dict.fromkeys(p for _, p, b, _ in self.row
+                                  if b == budget and p not in ENDS))
+
+    def columns(self, tasks, metrics):
+        have = {(t, m) for t, _, _, m in self.row}
+        return [(t, m) for t in tasks for m in metrics if (t, m) in have]
+
+
+def read(lines, split):
+    found = defaultdict(Rows)
+    for line in lines:
+        r = json.loads(line)
+        if r.get("split", split) == split:
+            found[r["model"], r["mode"], r["context"]].add(r)
+    return found
+
+
+def best_first(rows, budget, task, metric, policies):
+    """(mean, policy), the best one first. A fate keeps its policy's entries and
+    is compared elsewhere."""
+    sign = -1 if metric in HIGHER else 1
+    known = [(rows.mean(task, p, budget, metric), p) for p in policies
+             if "+" not in p]
+    return sorted(((m, p) for m, p in known if m is not None),
+                  key=lambda x: sign * x[0])
+
+
+def is_apart(r):
+    return r is not None and r["lo"] * r["hi"] > 0
+
+
+def cell(rows, policy, budget, column):
+    r = rows.get(column[0], policy, budget, column[1])
+    if r is None:
+        return ""
+    text = f"{r['mean']:.3f}"
+    if policy in ENDS:
+        return text
+    order = best_first(rows, budget, *column, rows.policies(budget))
+    if order and order[0][1] == policy:
+        apart = rows.get(column[0], policy, budget, column[1] + "_minus_best")
+        text = f"**{text}**" + ("\\*" if is_apart(apart) else "")
+    return text
+
+
+def table(rows, columns):
+    head = ["policy", "budget", "KiB a prompt"] + \
+        [f"{t}: {m.replace('kl', 'KL')}" for t, m in columns]
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    lines = [(e, b) for e in ENDS
+             for b in {b for _, p, b, _ in rows.row if p == e}]
+    for budget in rows.budgets():
+        order = best_first(rows, budget, "all", "kl", rows.policies(budget))
+        first = [p for _, p in order]
+        lines += [(p, budget) for p in first] + \
+            [(p, budget) for p in rows.policies(budget) if p not in first]
+    for policy, budget in lines:
+        size = next(r["bytes"] for (_, p, b, _), r in rows.row.items()
+                    if (p, b) == (policy, budget))
+        yield "| " + " | ".join(
+            [policy, ENDS.get(policy, f"{100 * budget:g}%"),
+             f"{size / 1024:.0f}"] +
+            [cell(rows, policy, budget, c) for c in columns]) + " |"
+
+
+def interval(r):
+    return f"{r['mean']:+.4f} [{r['lo']:+.4f}, {r['hi']:+.4f}]"
+
+
+def sentences(rows, name):
+    """What may be said of one policy, at every budget."""
+    for budget in rows.budgets():
+        if rows.get("all", name, budget, "kl") is None:
+            continue
+        said = []
+        for metric in ("nll", "kl", "em"):
+            r = rows.get("all", name, budget, metric + "_minus_best")
+            if r is not None:
+                said.append(f"{metric} {interval(r)} from {r['against']}")
+        others = [p for p in rows.policies(budget) if p != name]
+        order = best_first(rows, budget, "all", "kl", others)
+        if order and order[0][0] > 0:
+            share = rows.mean("all", name, budget, "kl") / order[0][0]
+            said.append(f"KL {share:.2f} of {order[0][1]}'s")
+        full = rows.mean("B2", "full", 1, "em")
+        recall = rows.mean("B2", name, budget, "em")
+        if full and recall is not None:
+            said.append(f"exact recall (B2) {100 * recall / full:.0f}% of the "
+                        "full cache's")
+        yield f"- {name} at {100 * budget:g}%: " + "; ".join(said)
+
+
+def fates(rows):
+    for (task, policy, budget, metric), r in sorted(
+            rows.row.items(), key=lambda x: (x[0][1], -x[0][2], x[0][0])):
+        if metric in ("nll_minus_drop", "em_minus_drop"):
+            routed = rows.get(task, policy, budget, "routed")
+            yield f"| {policy} | {100 * budget:g}% | {task} | " \
+                f"{metric[:-11]} | {interval(r)} | " + \
+                (f"{100 * routed['mean']:.0f}%" if routed else "") + " |"
+
+
+def report(found, tasks, metrics, name):
+    for (model, mode, context), rows in sorted(found.items()):
+        some = next(iter(rows.row.values()))
+        yield f"### {model}, {context} tokens, {mode}, " \
+            f"{max(r['n'] for k, r in rows.row.items() if k[0] != 'all')} " \
+            f"documents a task, {some.get('split', '')}"
+        yield ""
+        yield from table(rows, rows.columns(tasks, metrics))
+        yield ""
+        yield from sentences(rows, name)
+        merged = list(fates(rows))
+        if merged:
+            yield ""
+            yield "| fate | budget | task | metric | added to its policy alone " \
+                "| routed |"
+            yield "|" + "---|" * 6
+            yield from merged
+        yield ""
+
+
+def main(argv=None):
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("file", type=argparse.FileType(encoding="utf-8"))
+    p.add_argument("--tasks", default="A,A2,B1,B2,C,D,E1,E2,E3,F,G,I")
+    p.add_argument("--metrics", default="nll,kl,em")
+    p.add_argument("--of", default="dbtrimkv")
+    p.add_argument("--split", default="test")
+    o = p.parse_args(argv)
+    found = read(o.file, o.split)
+    if not found:
+        sys.exit(f"{o.file.name}: no row of split {o.split}")
+    for line in report(found, o.tasks.split(","), o.metrics.split(","), o.of):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
