@@ -280,6 +280,8 @@ void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
     if (g->now.state == GEN_WAITING) {
         queue_remove(&e->queue, &g->node);
     } else {
+        if (!e->is_ending)
+            engine_cut_at_end(e, g);
         leave_running(e, g);
         engine_update_kv(e, g);
         if (g->now.full_entries > 0)
@@ -287,7 +289,7 @@ void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
                           (double)g->now.retained_entries /
                               (double)g->now.full_entries);
         watch_end(e->watches, g->session);
-        if (finish != GEN_FINISH_SHUTDOWN)
+        if (!e->is_ending)
             evict_rank(e->evict, g->session);
         ranking_end(e->ranker, g->session);
         session_rest(&e->sessions, g->session);
@@ -320,6 +322,7 @@ void engine_purge_cancelled(struct engine *e)
 
 void engine_end_all(struct engine *e, enum gen_finish finish)
 {
+    e->is_ending = true;
     while (e->queue.first)
         engine_end(e, gen_of(e->queue.first), finish);
     while (e->n_running > 0)

@@ -5,6 +5,7 @@
  *   flush.c    sessions at rest, dropped on request
  *   admit.c    from the queue to a running session; ends of all kinds
  *   room.c     room in the pool: what is free, forgotten, dropped, cut
+ *   cap.c      caps of sessions, while they run and when they come to rest
  *   reposition.c  sessions that come to the end of the context
  *   plan.c     who gets how many rows of the next step, and room for them
  *   step.c     one step: batch, model, tokens, text
@@ -106,6 +107,7 @@ struct engine {
     uint64_t n_admitted;
     uint32_t n_ended; /* since the last publish */
     bool look;        /* something changed that may let a request start */
+    bool is_ending;   /* all end: what comes to rest is of no use to anybody */
     bool said_bad;    /* logits without numbers were logged */
 
     /* Step memory. */
@@ -176,13 +178,18 @@ uint64_t engine_count(struct engine *e, const struct evict_result *r);
 bool engine_own_units(struct engine *e, struct session *s);
 /* Cuts the n sessions of e->limit. */
 void engine_cut(struct engine *e, uint32_t n);
-/* Entries that g's session may hold by its own cap; UINT64_MAX: any. */
-uint64_t engine_cap(const struct engine *e, const struct gen *g);
 /* Drops the session at rest that was least recently used, `spare` (or NULL)
  * only when it is the last. False: none is at rest. */
 bool engine_drop_oldest(struct engine *e, const struct session *spare);
 /* Drops sessions at rest until there may be one session more, `spare` last. */
 void engine_bound_sessions(struct engine *e, const struct session *spare);
+
+/* cap.c. Entries that g's session may hold by its own cap; UINT64_MAX: any. */
+uint64_t engine_cap(const struct engine *e, const struct gen *g);
+/* After a step: sessions give up what they have beyond their caps. */
+void engine_cut_to_caps(struct engine *e);
+/* The same of one that is about to rest, whatever has ended it. */
+void engine_cut_at_end(struct engine *e, struct gen *g);
 
 /* reposition.c. Positions that are free behind the longest list after a
  * session was re-positioned: no chunk there is longer. */

@@ -239,14 +239,6 @@ void engine_cut(struct engine *e, uint32_t n)
     (void)engine_count(e, &r);
 }
 
-uint64_t engine_cap(const struct engine *e, const struct gen *g)
-{
-    uint64_t most = g->request.forget.session_tokens;
-    if (most == 0 || !session_forgets(g->session))
-        return UINT64_MAX;
-    return (most > g->floor ? most : g->floor) * e->n_lists;
-}
-
 void engine_bound_sessions(struct engine *e, const struct session *spare)
 {
     while (e->sessions.running.n + e->sessions.rest.n >= e->max_sessions)

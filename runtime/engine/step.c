@@ -99,44 +99,9 @@ void engine_update_kv(const struct engine *e, struct gen *g)
     g->now.kv_bytes = table_n_units(s->table) * pool_stats(e->pool).unit_bytes;
 }
 
-/* Those of the n sessions of e->limit that are above it still hold what others
- * have come to share with them. They get it for themselves, and are cut then;
- * once, since what has lost something is not shared while it runs. */
-static void cut_what_is_shared(struct engine *e, uint32_t n)
+/* After the last cut of a prompt it needs no watching. */
+static void end_prompts(struct engine *e)
 {
-    uint32_t n_again = 0, i_list, i_unit;
-    for (uint32_t i = 0; i < n; i++) {
-        struct evict_limit l = e->limit[i];
-        if (table_n_entries(l.session->table) <= l.most ||
-            !session_find_shared(l.session, &i_list, &i_unit))
-            continue;
-        (void)engine_own_units(e, l.session);
-        e->limit[n_again++] = l;
-    }
-    engine_cut(e, n_again);
-}
-
-/* Sessions with a cap give up what they have beyond it: a prompt that has just
- * been stored as a whole, and an answer that got a token. After that a prompt
- * needs no watching. */
-static void cut_to_caps(struct engine *e)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < e->n_running; i++) {
-        struct gen *g = e->running[i];
-        struct session *s = g->session;
-        uint64_t most = engine_cap(e, g);
-        bool is_prompt = g->now.state == GEN_PREFILL;
-        if (g->take == 0 || (is_prompt && g->prefill.left > 0))
-            continue;
-        s->is_kept = false;
-        if (table_n_entries(s->table) > most &&
-            !(is_prompt && s->rules.admission.off))
-            e->limit[n++] = (struct evict_limit){
-                s, most, is_prompt ? ENGINE_ADMISSION : ENGINE_CAP};
-    }
-    engine_cut(e, n);
-    cut_what_is_shared(e, n);
     for (uint32_t i = 0; i < e->n_running; i++) {
         if (e->running[i]->prefill.left > 0)
             continue;
@@ -269,7 +234,8 @@ void engine_step(struct engine *e)
     int64_t now = clock_us();
     finish_step(e, &b, now - start);
     complain_once(e, b.n_logits);
-    cut_to_caps(e);
+    engine_cut_to_caps(e);
+    end_prompts(e);
 
     for (uint32_t i = 0; i < b.n_runs; i++) {
         engine_update_kv(e, e->run_gen[i]);

@@ -71,6 +71,18 @@ def test_every_answer_tells_what_is_kept(serve, stream):
             assert kv["retained_entries"] <= 33 * LISTS
 
 
+def test_a_cap_holds_when_an_answer_ends_at_once(serve):
+    server = serve(2048)
+    for tokens in (0, 1, 2):
+        text = words(("at once", tokens), 180)
+        kv = kv_of(server, TEXT, {
+            "model": "default", "prompt": text, "max_tokens": tokens,
+            "kv": {"session_tokens": 50, "admission": "none"}})
+        assert kv["logical_tokens"] > 100
+        # A floor a head may leave less than the cap, never more.
+        assert 48 * LISTS <= kv["retained_entries"] <= 50 * LISTS
+
+
 def test_counters_are_the_sum_of_the_answers(serve):
     """With nothing left at rest that could be evicted later."""
     server = serve(256)

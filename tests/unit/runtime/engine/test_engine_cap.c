@@ -1,5 +1,5 @@
-/* Caps of sessions whose beginnings others share: what is shared cannot be
- * taken out, so it is not shared, or not any more. */
+/* Caps of sessions: whose beginnings others share, so that these are not to be
+ * taken out, and which come to rest however an answer can end. */
 #include "toy.h"
 
 enum { POOL = 1024, CAP = 32 };
@@ -93,12 +93,146 @@ static void a_cap_holds_when_others_have_joined(void **state)
     toy_tear_down(&b);
 }
 
+/* No session at rest holds more than its own cap says. */
+static void check_at_rest(struct toy_bench *b, uint32_t n_sessions)
+{
+    const struct session *s = b->e->sessions.rest.first;
+    assert_int_equal(b->e->sessions.rest.n, n_sessions);
+    for (; s; s = s->next)
+        if (s->rules.session_tokens > 0 && session_forgets(s))
+            assert_true(table_n_entries(s->table) <=
+                        (uint64_t)s->rules.session_tokens * TOY_LISTS);
+    toy_check_stats(b->e);
+}
+
+/* Of a prompt that is never cut. */
+static struct gen_request uncut(struct toy_bench *b, const int32_t *p,
+                                uint32_t n, uint32_t max_tokens)
+{
+    struct gen_request q = toy_request(p, n, max_tokens);
+    q.forget = b->e->o.forget.rules;
+    q.forget.session_tokens = CAP;
+    q.forget.admission.off = true;
+    return q;
+}
+
+/* A prompt of 160 tokens whose answer begins with this token. */
+static void prompt_for(int32_t first, int32_t p[160])
+{
+    struct toy_answer a;
+    uint64_t seed = 0;
+    do {
+        toy_prompt(p, 160, ++seed);
+        toy_answer(&a, p, 160, 1, false);
+    } while (a.token[0] != first);
+}
+
+static void a_cap_holds_at_rest_after_an_answer_of_a_token(void **state)
+{
+    (void)state;
+    enum { NO_TOKEN, ONE_TOKEN, END_OF_TURN, STOP_STRING, N };
+    for (uint32_t how = 0; how < N; how++) {
+        struct toy_bench b;
+        int32_t p[160];
+        toy_set_up(&b, POOL, forgetful);
+        prompt_for(how == END_OF_TURN ? TOY_END : 0, p);
+        struct gen_request q = uncut(&b, p, 160, how <= ONE_TOKEN ? how : 20);
+        if (how == STOP_STRING)
+            toy_add_stop(&q, "a");
+        struct gen_status s = finish(toy_submit(b.e, &q));
+        assert_int_equal(s.finish, how <= ONE_TOKEN ? GEN_FINISH_LENGTH
+                                                    : GEN_FINISH_STOP);
+        assert_int_equal(s.completion_tokens, how > NO_TOKEN);
+        assert_int_equal(s.retained_entries, CAP * TOY_LISTS);
+        assert_int_equal(s.retained_entries + s.evicted_entries,
+                         s.full_entries);
+        check_at_rest(&b, 1);
+        struct engine_stats st;
+        engine_stats(b.e, &st);
+        assert_int_equal(st.evicted[ENGINE_CAP], s.evicted_entries);
+        toy_tear_down(&b);
+    }
+}
+
+/* In the middle of its prompt, whether that would be cut or not. */
+static void a_cap_holds_at_rest_when_nobody_waits_any_more(void **state)
+{
+    (void)state;
+    int32_t p[160];
+    for (uint32_t off = 0; off < 2; off++) {
+        struct toy_bench b;
+        toy_set_up(&b, POOL, toy_forgetful);
+        toy_prompt(p, 160, 1);
+        struct gen_request q = uncut(&b, p, 160, 20);
+        q.forget.admission.off = off;
+        atomic_store(&b.toy.is_held, true);
+        struct gen *g = toy_submit(b.e, &q);
+        toy_hold(&b.toy);
+        gen_cancel(g);
+        atomic_store(&b.toy.is_held, false);
+        struct gen_status s = finish(g);
+        assert_int_equal(s.finish, GEN_FINISH_CANCELLED);
+        assert_int_equal(s.logical_tokens, 64);
+        assert_int_equal(s.retained_entries, CAP * TOY_LISTS);
+        check_at_rest(&b, 1);
+        toy_tear_down(&b);
+    }
+}
+
+/* What the choices of a request have in common is shared while they run. */
+static void a_cap_holds_at_rest_for_each_choice(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    struct gen *g[3];
+    int32_t p[160];
+    toy_set_up(&b, POOL, forgetful);
+    prompt_for(0, p);
+    atomic_store(&b.toy.is_held, true);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct gen_request q = uncut(&b, p, 160, 1);
+        q.params.temperature = 1.0f;
+        q.params.has_seed = true;
+        q.params.seed = i;
+        g[i] = toy_submit(b.e, &q);
+    }
+    atomic_store(&b.toy.is_held, false);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(finish(g[i]).retained_entries, CAP * TOY_LISTS);
+    check_at_rest(&b, b.e->sessions.rest.n);
+    toy_tear_down(&b);
+}
+
+/* The other goes on with all that they had in common. */
+static void a_cap_holds_at_rest_of_what_another_shares(void **state)
+{
+    (void)state;
+    struct toy_bench b;
+    int32_t p[160];
+    toy_set_up(&b, POOL, forgetful);
+    prompt_for(0, p);
+    atomic_store(&b.toy.is_held, true);
+    struct gen_request q = uncut(&b, p, 160, 1);
+    struct gen *g = toy_submit(b.e, &q);
+    toy_hold(&b.toy);
+    struct gen *other = ask(&b, p, 160, 40, 0);
+    atomic_store(&b.toy.is_held, false);
+    assert_int_equal(finish(g).retained_entries, CAP * TOY_LISTS);
+    assert_int_equal(finish(other).evicted_entries, 0);
+    check_at_rest(&b, 1);
+    toy_tear_down(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cap_holds_behind_what_a_third_shares),
         cmocka_unit_test(a_history_of_its_own_is_taken_over),
         cmocka_unit_test(a_cap_holds_when_others_have_joined),
+        cmocka_unit_test(a_cap_holds_at_rest_after_an_answer_of_a_token),
+        cmocka_unit_test(a_cap_holds_at_rest_when_nobody_waits_any_more),
+        cmocka_unit_test(a_cap_holds_at_rest_for_each_choice),
+        cmocka_unit_test(a_cap_holds_at_rest_of_what_another_shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,6 +190,40 @@ static void an_answer_keeps_its_cap_sinks_newest_and_pins(void **state)
     }
 }
 
+/* A prompt that is never cut and an answer that is over before its first cut;
+ * and a prompt that nobody waits for any more, in the middle of it. */
+static void a_session_comes_to_rest_within_its_cap(void **state)
+{
+    (void)state;
+    enum { LESS = 40 };
+    int32_t token[SMALL_PROMPT];
+    small_text(token, SMALL_PROMPT, 0);
+    for (int p = FORGET_DBTRIMKV; p < 2 * FORGET_N_POLICIES; p++) {
+        enum forget_policy policy = (enum forget_policy)(p % FORGET_N_POLICIES);
+        bool is_cancelled = p >= FORGET_N_POLICIES;
+        struct small s;
+        if (policy == FORGET_EXACT)
+            continue;
+        small_set_up(&s, MODEL, 2048);
+        struct gen_request q = toy_request(token, 200, 1);
+        q.forget = admitted_by(policy, LESS);
+        q.forget.admission.off = !is_cancelled;
+        q.forget.admission.fate = FORGET_MERGE;
+        atomic_store(&s.toy.is_held, true);
+        struct gen *g = toy_submit(s.e, &q);
+        toy_hold(&s.toy);
+        if (is_cancelled)
+            gen_cancel(g);
+        atomic_store(&s.toy.is_held, false);
+        struct gen_status st = toy_wait(g, GEN_DONE);
+        gen_release(g);
+        assert_int_equal(st.logical_tokens, is_cancelled ? SMALL_ROWS : 200);
+        assert_int_equal(st.retained_entries, LESS * SMALL_LISTS);
+        check_rules(forget_policy_name(policy), at_rest(&s), LESS, NULL);
+        small_tear_down(&s);
+    }
+}
+
 /* Several cuts, each ranked by the queries of that moment. Twice the same. */
 static void a_prompt_beyond_its_share_is_cut_between_chunks(void **state)
 {
@@ -327,6 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_keeps_what_the_pure_policy_keeps),
         cmocka_unit_test(an_answer_keeps_its_cap_sinks_newest_and_pins),
+        cmocka_unit_test(a_session_comes_to_rest_within_its_cap),
         cmocka_unit_test(a_prompt_beyond_its_share_is_cut_between_chunks),
         cmocka_unit_test(what_leaves_by_any_ranking_can_be_merged),
         cmocka_unit_test(sessions_of_all_policies_share_a_pool),
