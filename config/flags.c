@@ -47,22 +47,29 @@ static enum err unknown(const struct flags *f, const char *word,
                    n < 60 ? (int)n + 2 : 62, word, near);
 }
 
+static enum err set_value(void *out, const struct option *o, const char *text,
+                          struct errmsg *m)
+{
+    char flag[OPTION_NAME_MAX + 8];
+    option_flag(flag, o);
+    return option_set_flag(out, o, text, host_memory_available(), flag, m);
+}
+
 /* argv from the flag's value on; *used is how many words it took. */
 static enum err set_values(void *out, const struct option *o, int argc,
                            char *const *argv, int *used, struct errmsg *m)
 {
     char flag[OPTION_NAME_MAX + 8];
     option_flag(flag, o);
-    uint64_t memory = host_memory_available();
     *used = 0;
     if (o->type == OPT_BOOL)
-        return option_set(out, o, "true", memory, flag, m);
+        return set_value(out, o, "true", m);
     if (argc == 0 || is_flag(argv[0]))
         return err_set(m, ERR_INVAL, "%s needs a value: %s %s", flag, flag,
                        o->word != NULL ? o->word : "VALUE");
     enum err rc = OK;
     do {
-        rc = option_set(out, o, argv[*used], memory, flag, m);
+        rc = set_value(out, o, argv[*used], m);
         *used += 1;
     } while (rc == OK && o->type == OPT_WORDS && *used < argc &&
              !is_flag(argv[*used]));
@@ -73,7 +80,7 @@ static enum err set_word(void *out, const struct flags *f, const char *word,
                          struct errmsg *m)
 {
     const struct option words = {.type = OPT_WORDS, .field = f->words};
-    if (!f->has_words || word[0] == '-')
+    if (!f->has_words || word[0] == '-' || word[0] == '\0')
         return err_set(m, ERR_INVAL, "unexpected argument '%.60s'", word);
     return option_set(out, &words, word, 0, "", m);
 }
@@ -123,7 +130,7 @@ enum err flags_parse(void *out, bool *wants_help, const struct flags *f,
         if (o == NULL)
             rc = unknown(f, argv[i], m);
         else if (value != NULL)
-            rc = option_set(out, o, value, host_memory_available(), argv[i], m);
+            rc = set_value(out, o, value, m);
         else
             rc = set_values(out, o, argc - i - 1, argv + i + 1, &used, m);
         i += used;

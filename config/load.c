@@ -169,7 +169,7 @@ static enum err warn_of_variables(struct loader *l)
     size_t n;
     const struct option *o = option_table(&n);
     static const struct option warning = {
-        .type = OPT_LIST, .field = offsetof(struct config, warning)};
+        .type = OPT_WORDS, .field = offsetof(struct config, warning)};
     for (char *const *e = l->s->env; e != NULL && *e != NULL; e++) {
         bool known = strncmp(*e, "EBB_", 4) != 0;
         size_t len = strcspn(*e, "=");
@@ -220,16 +220,6 @@ static enum err read_flag(const struct option **o, const char **value,
                    shown, word + 2, near);
 }
 
-/* In a flag an empty name is a script's empty variable; the file may say ""
- * for what it leaves open, as the example does. */
-static enum err set_flag(struct loader *l, const struct option *o,
-                         const char *value, const char *flag)
-{
-    if (o->type == OPT_STRING && value[0] == '\0')
-        return err_set(l->m, ERR_INVAL, "%s: the value is empty", flag);
-    return set(l, o, value, flag);
-}
-
 /* Calls set for every flag, or only for --config. */
 static enum err load_flags(struct loader *l, bool only_config)
 {
@@ -258,7 +248,8 @@ static enum err load_flags(struct loader *l, bool only_config)
         if (!cleared[index])
             option_clear_list(l->c, o);
         cleared[index] = true;
-        rc = set_flag(l, o, value, flag);
+        rc =
+            option_set_flag(l->c, o, value, l->s->memory_available, flag, l->m);
         if (rc != OK)
             return rc;
     }
@@ -399,7 +390,7 @@ void config_fini(struct config *c)
     size_t n;
     const struct option *o = option_table(&n);
     static const struct option warning = {
-        .type = OPT_LIST, .field = offsetof(struct config, warning)};
+        .type = OPT_WORDS, .field = offsetof(struct config, warning)};
     for (size_t i = 0; i < n; i++) {
         option_clear_list(c, &o[i]);
         if (o[i].type == OPT_STRING)

@@ -75,6 +75,13 @@ MUST_CHECK enum err option_set(void *c, const struct option *o,
                                const char *text, uint64_t memory,
                                const char *where, struct errmsg *m);
 
+/* The same from a command line. There an empty name or list is a script's
+ * empty variable, and not meant; the file may say "" for what it leaves open.
+ */
+MUST_CHECK enum err option_set_flag(void *c, const struct option *o,
+                                    const char *text, uint64_t memory,
+                                    const char *where, struct errmsg *m);
+
 /* Empties a list before another source fills it; does nothing to others. */
 void option_clear_list(void *c, const struct option *o);
 

@@ -160,17 +160,24 @@ static enum err list_append(struct config_list *l, const char *text, size_t n)
     return OK;
 }
 
-/* Commas separate; an empty text is an empty list. */
+/* Commas separate; an empty text is an empty list, as in the file for what it
+ * leaves open. */
 static enum err parse_list(struct config_list *l, const char *text,
-                           struct errmsg *m)
+                           const char *where, struct errmsg *m)
 {
-    while (*text != '\0') {
-        size_t n = strcspn(text, ",");
-        size_t lead = strspn(text, " ");
-        lead = lead < n ? lead : n;
-        if (n > lead && list_append(l, text + lead, n - lead) != OK)
+    const char *rest = text;
+    for (bool more = *text != '\0'; more;) {
+        rest += strspn(rest, " ");
+        size_t n = strcspn(rest, ",");
+        if (n == 0)
+            return err_set(m, ERR_INVAL,
+                           "%s: '%.60s' names nothing at one place; commas "
+                           "stand between two names",
+                           where, text);
+        if (list_append(l, rest, n) != OK)
             return err_set(m, ERR_NOMEM, "no memory for a list");
-        text += n + (text[n] == ',' ? 1 : 0);
+        more = rest[n] == ',';
+        rest += n + more;
     }
     return OK;
 }
@@ -242,7 +249,7 @@ enum err option_set(void *c, const struct option *o, const char *text,
     case OPT_STRING:
         return parse_string(field, text, m);
     case OPT_LIST:
-        return parse_list(field, text, m);
+        return parse_list(field, text, where, m);
     case OPT_WORDS:
         return append_word(field, text, m);
     case OPT_REAL:
@@ -270,6 +277,16 @@ enum err option_set(void *c, const struct option *o, const char *text,
     if (rc == OK)
         *(int64_t *)field = v;
     return rc;
+}
+
+enum err option_set_flag(void *c, const struct option *o, const char *text,
+                         uint64_t memory, const char *where, struct errmsg *m)
+{
+    bool is_name =
+        o->type == OPT_STRING || o->type == OPT_LIST || o->type == OPT_WORDS;
+    if (is_name && text[0] == '\0')
+        return err_set(m, ERR_INVAL, "%s: the value is empty", where);
+    return option_set(c, o, text, memory, where, m);
 }
 
 void option_clear_list(void *c, const struct option *o)

@@ -244,6 +244,25 @@ static void unknown_values_are_named_with_the_nearest(void **state)
     refused("--max-running 0", "", "'0'", "from 1");
 }
 
+/* A script's empty variable; the file may say "" for what it leaves open. */
+static void a_name_or_list_that_is_empty_is_refused(void **state)
+{
+    (void)state;
+    struct config c;
+    refused("--alias=", "", "--alias:", "is empty");
+    refused("--cors-origin=", "", "--cors-origin:", "is empty");
+    refused("--policy=", "", "--policy:", "is empty");
+    refused("--alias=a,,b", "", "--alias:", "'a,,b'");
+    refused("", "EBB_ALIAS=a,", "EBB_ALIAS:", "'a,'");
+    write_conf("{\"alias\": \"\", \"cors_origin\": [], \"policy\": \"\"}");
+    loads(&c, conf_flags(""), "EBB_CORS_ORIGIN=");
+    assert_int_equal(c.alias.n, 1);
+    assert_int_equal(c.cors_origin.n, 0);
+    config_fini(&c);
+    write_conf("{\"alias\": [\"a,\"]}");
+    refused(conf_flags(""), "", "\"alias\"", "'a,'");
+}
+
 static void what_is_kept_and_what_forgets_must_fit_together(void **state)
 {
     (void)state;
@@ -381,8 +400,10 @@ static void unknown_variables_are_a_warning(void **state)
 {
     (void)state;
     struct config c;
-    loads(&c, "", "EBB_SERVICE_HOST=1 EBB_PORT=5 HOME=/x EBB_PORT_X=");
-    assert_int_equal(c.warning.n, 2);
+    loads(&c, "",
+          "EBB_SERVICE_HOST=1 EBB_PORT=5 HOME=/x EBB_PORT_X= EBB_A,,B=1");
+    assert_int_equal(c.warning.n, 3);
+    assert_non_null(strstr(c.warning.item[2], "EBB_A,,B"));
     assert_non_null(strstr(c.warning.item[0], "EBB_SERVICE_HOST"));
     assert_non_null(strstr(c.warning.item[1], "EBB_PORT_X"));
     assert_int_equal(c.port, 5);
@@ -546,6 +567,7 @@ int main(void)
         cmocka_unit_test(the_file_has_comments_and_its_keys_are_checked),
         cmocka_unit_test(the_file_may_be_named_by_a_variable),
         cmocka_unit_test(rules_between_options_hold),
+        cmocka_unit_test(a_name_or_list_that_is_empty_is_refused),
         cmocka_unit_test(unknown_variables_are_a_warning),
         cmocka_unit_test(without_a_model_the_cached_default_is_taken),
         cmocka_unit_test(unknown_memory_only_matters_for_percentages),

@@ -166,7 +166,16 @@ static const struct refused refused[] = {
     {"--real", "1x", "--real: '1x' is not a number"},
     {"--real", "2.5", "must be from 0 to 2"},
     {"--real", "-1", "must be from 0 to 2"},
-    {"--number=", NULL, "'' is not a whole number"},
+    {"--number=", NULL, "--number: '' is not a whole number"},
+    {"--list", "", "--list: the value is empty"},
+    {"--list=", NULL, "--list: the value is empty"},
+    {"--list", ",", "--list: ',' names nothing"},
+    {"--list", " ", "--list: ' ' names nothing"},
+    {"--list", "a,,b", "--list: 'a,,b' names nothing"},
+    {"--list", "a, ", "--list: 'a, ' names nothing"},
+    {"--text", "", "--text: the value is empty"},
+    {"--name=", NULL, "--name: the value is empty"},
+    {"", NULL, "unexpected argument ''"},
     {"-x", NULL, "unexpected argument '-x'"},
     {"--", NULL, "unexpected argument '--'"},
 };
@@ -181,7 +190,7 @@ static void a_list_takes_the_place_of_its_default(void **state)
     assert_int_equal(s.list.n, 1);
     assert_string_equal(s.list.item[0], "x");
     flags_fini(&s, &flags);
-    assert_int_equal(PARSE(&s, &m, "--list=x,y", "--list", "z"), OK);
+    assert_int_equal(PARSE(&s, &m, "--list=x, y", "--list", "z"), OK);
     assert_int_equal(s.list.n, 3);
     assert_string_equal(s.list.item[2], "z");
     flags_fini(&s, &flags);
