@@ -8,51 +8,63 @@
 
 enum { TEXTS_META_BYTES = 1 << 16 };
 
-static enum err read_share(uint32_t share[MIX_KINDS], const char *word,
-                           size_t n, struct errmsg *m)
+/* MIX_KINDS: none of that name. */
+static int find_kind(const char *name)
+{
+    int i = 0;
+    while (i < MIX_KINDS && strcmp(mix_kind_name((enum mix_kind)i), name) != 0)
+        i++;
+    return i;
+}
+
+static enum err unknown_kind(const char *name, struct errmsg *m)
 {
     const char *names[MIX_KINDS];
-    char name[OPTION_NAME_MAX + 1];
-    size_t len = strcspn(word, "=");
     for (int i = 0; i < MIX_KINDS; i++)
         names[i] = mix_kind_name((enum mix_kind)i);
-    for (int i = 0; i < MIX_KINDS; i++) {
-        if (len >= n || strlen(names[i]) != len ||
-            strncmp(names[i], word, len) != 0)
-            continue;
-        char *end;
-        unsigned long v = strtoul(word + len + 1, &end, 10);
-        if (end != word + n || end == word + len + 1 || v > 1000000 ||
-            word[len + 1] < '0' || word[len + 1] > '9')
-            break;
-        share[i] = (uint32_t)v;
-        return OK;
-    }
-    if (len < n)
-        n = len;
-    snprintf(name, sizeof(name), "%.*s",
-             n < sizeof(name) ? (int)n : OPTION_NAME_MAX, word);
     return err_set(m, ERR_INVAL,
-                   "--mix: '%.60s' must begin with a kind and its share, from "
-                   "0 to 1000000; the nearest is '%s=10'",
-                   word, flags_nearest(name, names, MIX_KINDS));
+                   "--mix: there is no kind '%.40s'; the nearest is '%s'", name,
+                   flags_nearest(name, names, MIX_KINDS));
+}
+
+/* "plain=20". A kind without a share is -1 until it is named. */
+static enum err read_share(int64_t share[MIX_KINDS], char *word,
+                           struct errmsg *m)
+{
+    static const struct option whole = {.type = OPT_INT, .max = 1000000};
+    char where[OPTION_NAME_MAX + 8], *value = strchr(word, '=');
+    if (value != NULL)
+        *value++ = '\0';
+    int kind = find_kind(word);
+    if (kind == MIX_KINDS)
+        return unknown_kind(word, m);
+    if (value == NULL)
+        return err_set(m, ERR_INVAL, "--mix: %s needs a share: %s=10", word,
+                       word);
+    if (share[kind] >= 0)
+        return err_set(m, ERR_INVAL, "--mix: %s is named twice", word);
+    snprintf(where, sizeof(where), "--mix: %s", word);
+    return option_set(&share[kind], &whole, value, 0, where, m);
 }
 
 enum err gates_read_mix(uint32_t share[MIX_KINDS], const char *text,
                         struct errmsg *m)
 {
-    uint64_t sum = 0;
-    enum err rc = OK;
-    memset(share, 0, MIX_KINDS * sizeof(*share));
-    while (rc == OK && *text != '\0') {
-        size_t n = strcspn(text, ",");
-        rc = read_share(share, text, n, m);
-        text += n + (text[n] == ',');
-    }
+    static const struct option words = {.type = OPT_LIST};
+    struct config_list list = {NULL, 0};
+    int64_t given[MIX_KINDS], sum = 0;
+    enum err rc = option_set_flag(&list, &words, text, 0, "--mix", m);
     for (int i = 0; i < MIX_KINDS; i++)
+        given[i] = -1;
+    for (size_t i = 0; i < list.n && rc == OK; i++)
+        rc = read_share(given, list.item[i], m);
+    for (int i = 0; i < MIX_KINDS; i++) {
+        share[i] = given[i] > 0 ? (uint32_t)given[i] : 0;
         sum += share[i];
+    }
     if (rc == OK && sum == 0)
         rc = err_set(m, ERR_INVAL, "--mix: all shares are zero");
+    option_clear_list(&list, &words);
     return rc;
 }
 

@@ -137,15 +137,6 @@ static void wrong_words_end_with_status_2(void **state)
           "--lr: '7' is out of range");
     check(&r, "train --model m --text t --out o --steps 5 --warm-up 6", 2, "",
           "--warm-up: 6 is more than the 5 steps");
-    check(&r, "train --model m --text t --out o --mix plian=4", 2, "",
-          "nearest is 'plain=10'");
-    check(&r, "train --model m --text t --out o --mix plain=-4", 2, "",
-          "--mix");
-    check(&r, "train --model m --text t --out o --mix plain=4x", 2, "",
-          "--mix");
-    check(&r, "train --model m --text t --out o --mix plain", 2, "", "--mix");
-    check(&r, "train --model m --text t --out o --mix plain=0,copy=0", 2, "",
-          "all shares are zero");
     check(&r, "train --model m --text t --out @/none/o", 2, "",
           "the folder of");
     check(&r, "train --model m word --text t --out o", 2, "",
@@ -153,6 +144,44 @@ static void wrong_words_end_with_status_2(void **state)
     check(&r, "show", 2, "", "one file of gates is needed");
     check(&r, "show a b", 2, "", "2 are given");
     check(&r, "show a --text t", 2, "", "--text needs --model");
+    run_fini(&r);
+}
+
+/* Shares of kinds: whole numbers, each kind at most once. */
+static void a_wrong_mix_is_told(void **state)
+{
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"plian=4", "no kind 'plian'; the nearest is 'plain'"},
+        {"=4", "no kind ''"},
+        {"plain", "plain needs a share"},
+        {"plain=", "plain: '' is not a whole number"},
+        {"plain=x", "plain: 'x' is not a whole number"},
+        {"plain=4x", "plain: '4x' is not a whole number"},
+        {"plain=1.5", "plain: '1.5' is not a whole number"},
+        {"copy=nan", "copy: 'nan' is not a whole number"},
+        {"copy=inf", "copy: 'inf' is not a whole number"},
+        {"plain=1e400", "plain: '1e400' is not a whole number"},
+        {"plain=99999999999999999999", "is not a whole number"},
+        {"plain=-4", "plain: '-4' is out of range; it must be from 0 to"},
+        {"plain=1000001", "out of range; it must be from 0 to 1000000"},
+        {"plain=1,copy=2,plain=3", "plain is named twice"},
+        {"plain=0,plain=1", "plain is named twice"},
+        {"plain=1,,copy=2", "'plain=1,,copy=2' names nothing at one place"},
+        {"plain=1,", "'plain=1,' names nothing at one place"},
+        {",", "',' names nothing at one place"},
+        {"", "--mix: the value is empty"},
+        {"plain=0,copy=0", "all shares are zero"},
+    };
+    struct run r;
+    run_init(&r);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char line[128];
+        snprintf(line, sizeof(line),
+                 "train --model m --text t --out @/o --mix=%s", wrong[i][0]);
+        check(&r, line, 2, "", "--mix: ");
+        check(&r, line, 2, "", wrong[i][1]);
+    }
     run_fini(&r);
 }
 
@@ -353,6 +382,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_words_end_with_status_2),
+        cmocka_unit_test(a_wrong_mix_is_told),
         cmocka_unit_test(help_is_no_error),
         cmocka_unit_test(what_is_not_there_is_named_with_status_1),
         cmocka_unit_test(a_models_file_is_opened_whole_or_not_at_all),
