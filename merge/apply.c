@@ -260,6 +260,25 @@ void apply_values(const struct apply_list *l, const struct apply_how *how,
     }
 }
 
+void apply_add_ratios(const struct apply_list *l, const float *ratio,
+                      float *sum, uint32_t *n_summed)
+{
+    for (uint32_t e = 0; e < l->n; e++) {
+        if (state_of(l, e) == FATE_LEAVES)
+            continue;
+        sum[pos_of(l, e)] += ratio[e];
+        n_summed[pos_of(l, e)]++;
+    }
+}
+
+void apply_mean_ratios(const struct apply_list *l, float *ratio,
+                       const float *sum, const uint32_t *n_summed)
+{
+    for (uint32_t e = 0; e < l->n; e++)
+        if (state_of(l, e) != FATE_LEAVES)
+            ratio[e] = sum[pos_of(l, e)] / (float)n_summed[pos_of(l, e)];
+}
+
 void apply_bias(const struct apply_list *l, const struct merge_options *o,
                 const float *ratio)
 {

@@ -10,8 +10,9 @@
  * entries that leave. Units that others use are the caller's to name (fixed).
  *
  * In two steps, because the paper's form of the bias needs R of all KV heads
- * of a layer: apply_values() for each list, compensation_mean() over the
- * lists of a layer if wanted, apply_bias() for each list.
+ * of a layer: apply_values() for each list, then apply_bias() for each. Where
+ * R is one for a layer (fate_is_by_layer()), apply_add_ratios() follows on the
+ * first for each list of it, and apply_mean_ratios() comes before the second.
  *
  * Threads: any, on different lists at once; nothing is kept.
  */
@@ -61,6 +62,13 @@ size_t apply_scratch_bytes(const struct fate *fate, uint32_t n,
  * 1 where it took nothing in. Adds to *c. */
 void apply_values(const struct apply_list *l, const struct apply_how *how,
                   float *ratio, struct merge_counts *c, void *scratch);
+
+/* One R for the lists of a layer, by position: the mean over those that keep
+ * the token. sum and n_summed are [n_seen], of zeros before the first list. */
+void apply_add_ratios(const struct apply_list *l, const float *ratio,
+                      float *sum, uint32_t *n_summed);
+void apply_mean_ratios(const struct apply_list *l, float *ratio,
+                       const float *sum, const uint32_t *n_summed);
 
 /* Adds the bias that the ratios ask for to entries that stay and may change.
  */

@@ -26,11 +26,6 @@
  * g_j a_j. */
 float compensation_ratio(float host_mass, float guest_sum);
 
-/* The paper's form for one kept set a layer: every list's R becomes the mean
- * over the lists. ratio[n_heads] are arrays of n; they have the same entries
- * in the same order. */
-void compensation_mean(float *const *ratio, uint32_t n_heads, uint32_t n);
-
 /* The bias of an entry that had `bias` and merged with ratio R; `bias` itself
  * where R is 1. The logarithm is taken in float64 and rounded once. */
 float compensation_bias(float bias, float ratio, const struct merge_options *o);

@@ -75,6 +75,7 @@ struct fate {
     uint32_t needs; /* of enum fate_need */
     bool by_bucket; /* buckets do not see each other */
     bool new_keys;
+    bool has_ratio; /* R may be more than 1 */
     /* Marks the entries whose mass run() will read; NULL: none or all. Reads
      * neither masses nor values. `want` is [n] zeros; scratch as for run(). */
     void (*wants)(const struct fate_list *l, uint8_t *want, void *scratch);
@@ -84,6 +85,13 @@ struct fate {
     void (*run)(const struct fate_list *l, const struct merge_options *o,
                 struct fate_result *out, void *scratch);
 };
+
+/* The lists of a layer are merged together, because their R is one. */
+static inline bool fate_is_by_layer(const struct fate *f,
+                                    const struct merge_options *o)
+{
+    return f->has_ratio && o->mean_ratio;
+}
 
 /* NULL when no fate has that name; "merge" is selkv. */
 const struct fate *fate_find(const char *name);

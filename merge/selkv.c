@@ -101,6 +101,7 @@ static void run(const struct fate_list *l, const struct merge_options *o,
 const struct fate fate_selkv = {.name = "selkv",
                                 .needs = FATE_VALUES | FATE_MASS | FATE_BAND,
                                 .by_bucket = true,
+                                .has_ratio = true,
                                 .wants = wants,
                                 .scratch_bytes = scratch_bytes,
                                 .run = run};

@@ -7,10 +7,12 @@
 #include "merge/band.h"
 #include "runtime/kernels/ops.h"
 
+/* The lists in groups of n: alone, or a layer together. */
 struct pass {
     const struct merging *m;
-    struct merge_counts *counts; /* [lists] */
-    enum err *rc;                /* [lists] */
+    uint32_t n;
+    struct merge_counts *counts; /* [groups] */
+    enum err *rc;                /* [groups] */
 };
 
 /* One list as merge/apply.h reads it. */
@@ -95,52 +97,89 @@ static enum err add_seen(const struct list *x, struct arena *a, uint32_t needs,
     return needs & FATE_MASS ? add_masses(x, a, out) : OK;
 }
 
-static enum err merge(struct list *x, struct arena *a, struct merge_counts *c)
+/* A list on its way through both steps of a merge. */
+struct step {
+    struct apply_list list;
+    float *ratio;
+};
+
+static enum err merge_values(const struct list *x, struct arena *a,
+                             struct step *out, struct merge_counts *c)
 {
     const struct choice *how = x->m->how;
     const struct apply_how with = {how->fate, &how->merge, ops_best()};
     const struct kv_layout *y = pool_layout(x->pool);
-    struct apply_list list = {
-        .layout = y, .n = x->l->len, .id = x->i, .n_seen = x->m->n_seen};
-    enum err rc = add_units(x, a, &list);
+    uint32_t n = x->l->len;
+    out->list = (struct apply_list){
+        .layout = y, .n = n, .id = x->i, .n_seen = x->m->n_seen};
+    enum err rc = add_units(x, a, &out->list);
     if (rc == OK)
-        rc = add_seen(x, a, how->fate->needs, &list);
-    float *ratio = arena_array(a, list.n, sizeof(*ratio));
+        rc = add_seen(x, a, how->fate->needs, &out->list);
+    out->ratio = arena_array(a, n, sizeof(*out->ratio));
     void *scratch =
-        arena_alloc(a, apply_scratch_bytes(how->fate, list.n, y->head_dim));
-    if (rc != OK || ratio == NULL || scratch == NULL)
+        arena_alloc(a, apply_scratch_bytes(how->fate, n, y->head_dim));
+    if (rc != OK || out->ratio == NULL || scratch == NULL)
         return ERR_NOMEM;
-    apply_values(&list, &with, ratio, c, scratch);
-    apply_bias(&list, &how->merge, ratio);
+    apply_values(&out->list, &with, out->ratio, c, scratch);
     return OK;
 }
 
-static void run_list(void *ctx, int task, int thread)
+static enum err share_ratios(const struct step *s, uint32_t n, struct arena *a)
+{
+    uint32_t n_seen = s[0].list.n_seen;
+    float *sum = arena_array(a, n_seen, sizeof(*sum));
+    uint32_t *n_summed = arena_array(a, n_seen, sizeof(*n_summed));
+    if (sum == NULL || n_summed == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        apply_add_ratios(&s[i].list, s[i].ratio, sum, n_summed);
+    for (uint32_t i = 0; i < n; i++)
+        apply_mean_ratios(&s[i].list, s[i].ratio, sum, n_summed);
+    return OK;
+}
+
+static enum err merge(const struct pass *p, uint32_t first, struct arena *a,
+                      struct merge_counts *c)
+{
+    struct step *s = arena_array(a, p->n, sizeof(*s));
+    enum err rc = s != NULL ? OK : ERR_NOMEM;
+    for (uint32_t i = 0; i < p->n && rc == OK; i++) {
+        const struct list x = {.pool = p->m->table->pool,
+                               .l = &p->m->table->list[first + i],
+                               .m = p->m,
+                               .i = first + i};
+        rc = merge_values(&x, a, &s[i], c);
+    }
+    if (rc == OK && p->n > 1)
+        rc = share_ratios(s, p->n, a);
+    for (uint32_t i = 0; i < p->n && rc == OK; i++)
+        apply_bias(&s[i].list, &p->m->how->merge, s[i].ratio);
+    return rc;
+}
+
+static void run_group(void *ctx, int task, int thread)
 {
     const struct pass *p = ctx;
     struct arena a;
-    struct list x = {.pool = p->m->table->pool,
-                     .l = &p->m->table->list[task],
-                     .m = p->m,
-                     .i = (uint32_t)task};
     (void)thread;
     arena_init(&a, SIZE_MAX);
-    p->rc[task] = merge(&x, &a, &p->counts[task]);
+    p->rc[task] = merge(p, (uint32_t)task * p->n, &a, &p->counts[task]);
     arena_fini(&a);
 }
 
 enum err merging_run(const struct merging *m, struct workers *w,
                      struct merge_counts *counts)
 {
-    uint32_t n = m->table->n_layers * m->table->n_kv_heads;
-    struct pass p = {.m = m};
+    bool by_layer = fate_is_by_layer(m->how->fate, &m->how->merge);
+    struct pass p = {.m = m, .n = by_layer ? m->table->n_kv_heads : 1};
+    uint32_t n = m->table->n_layers * m->table->n_kv_heads / p.n;
     struct arena a;
     enum err rc = ERR_NOMEM;
     arena_init(&a, SIZE_MAX);
     p.counts = arena_array(&a, n, sizeof(*p.counts));
     p.rc = arena_array(&a, n, sizeof(*p.rc));
     if (p.counts != NULL && p.rc != NULL) {
-        workers_run(w, (int)n, run_list, &p);
+        workers_run(w, (int)n, run_group, &p);
         rc = OK;
         for (uint32_t i = 0; i < n && rc == OK; i++) {
             rc = p.rc[i];

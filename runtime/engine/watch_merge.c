@@ -96,7 +96,7 @@ bool watch_can_merge(const struct watches *ws, const struct session *s)
 
 bool watch_is_by_layer(const struct watches *ws, const struct session *s)
 {
-    return ws->o.options->mean_ratio && s->rules.admission.fate == FORGET_MERGE;
+    return fate_is_by_layer(watch_fate(s), ws->o.options);
 }
 
 bool watches_make_scratch(struct watches *ws, const struct session *s,
@@ -215,32 +215,6 @@ void watch_merge(const struct watches *ws, const struct session *s,
 
 /* ------------------------------------------------- one R for a whole layer */
 
-static bool leaves(const struct parts *p, uint32_t e)
-{
-    return p->leaves[e / KV_UNIT] >> e % KV_UNIT & 1;
-}
-
-/* The R of a list, or what it is on average, by the positions that stay. */
-static void add_ratios(const struct parts *p, const float *ratio, uint32_t n)
-{
-    for (uint32_t e = 0; e < n; e++) {
-        int32_t pos = p->meta[e / KV_UNIT]->pos[e % KV_UNIT];
-        if (leaves(p, e))
-            continue;
-        p->sum[pos] += ratio[e];
-        p->n_summed[pos]++;
-    }
-}
-
-static void get_ratios(const struct parts *p, float *ratio, uint32_t n)
-{
-    for (uint32_t e = 0; e < n; e++) {
-        int32_t pos = p->meta[e / KV_UNIT]->pos[e % KV_UNIT];
-        if (!leaves(p, e))
-            ratio[e] = p->sum[pos] / (float)p->n_summed[pos];
-    }
-}
-
 static uint32_t longest(const struct kv_list *l, uint32_t n)
 {
     uint32_t len = 0;
@@ -265,13 +239,13 @@ void watch_merge_layer(const struct watches *ws, const struct session *s,
         m.i_list = layer * H + h;
         const struct apply_list list = gather(&m, gone);
         apply_values(&list, &how, p.ratio + (size_t)h * n, c, p.apply);
-        add_ratios(&p, p.ratio + (size_t)h * n, l[h].len);
+        apply_add_ratios(&list, p.ratio + (size_t)h * n, p.sum, p.n_summed);
     }
     for (uint32_t h = 0; h < H; h++) {
         float *ratio = p.ratio + (size_t)h * n;
         m.i_list = layer * H + h;
         const struct apply_list list = gather(&m, gone);
-        get_ratios(&p, ratio, l[h].len);
+        apply_mean_ratios(&list, ratio, p.sum, p.n_summed);
         apply_bias(&list, ws->o.options, ratio);
     }
 }

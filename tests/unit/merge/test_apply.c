@@ -444,6 +444,28 @@ static void the_longest_positions_are_sorted_too(void **state)
     assert_int_equal(apply(&w, "lookm", &o).evicted, 0);
 }
 
+/* By position, over the lists that keep it. */
+static void a_layer_can_share_the_mean_of_its_ratios(void **state)
+{
+    (void)state;
+    struct kv_meta a = {.pos = {0, 1, 2}}, b = {.pos = {2, 0, 1}};
+    const struct kv_meta *meta[2] = {&a, &b};
+    uint16_t leaves[2] = {0, 1 << 2};
+    float ratio[2][3] = {{1, 2, 1}, {4, 1, 9}}, sum[3] = {0};
+    static const float want[2][3] = {{1, 2, 2.5f}, {2.5f, 1, 9}};
+    uint32_t n_summed[3] = {0};
+    struct apply_list l[2];
+    for (int i = 0; i < 2; i++) {
+        l[i] = (struct apply_list){
+            .meta = &meta[i], .n = 3, .n_seen = 3, .leaves = &leaves[i]};
+        apply_add_ratios(&l[i], ratio[i], sum, n_summed);
+    }
+    for (int i = 0; i < 2; i++) {
+        apply_mean_ratios(&l[i], ratio[i], sum, n_summed);
+        assert_memory_equal(ratio[i], want[i], sizeof(want[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +475,7 @@ int main(void)
         cmocka_unit_test(equal_entries_merge_without_a_trace),
         cmocka_unit_test(a_second_merge_takes_up_where_the_first_ended),
         cmocka_unit_test(the_longest_positions_are_sorted_too),
+        cmocka_unit_test(a_layer_can_share_the_mean_of_its_ratios),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

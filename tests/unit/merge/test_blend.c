@@ -153,16 +153,6 @@ static void the_guard_bounds_the_total(void **state)
     assert_true(compensation_bias(2.0f, 2.0f, &o) == 2.0f);
 }
 
-static void a_layer_can_share_the_mean_of_its_ratios(void **state)
-{
-    (void)state;
-    float a[3] = {1, 2, 1}, b[3] = {1, 5, 1}, c[3] = {1, 2, 4};
-    float *ratio[3] = {a, b, c};
-    compensation_mean(ratio, 3, 3);
-    for (int h = 0; h < 3; h++)
-        assert_true(ratio[h][0] == 1 && ratio[h][1] == 3 && ratio[h][2] == 2);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,7 +165,6 @@ int main(void)
         cmocka_unit_test(the_bias_is_alpha_log_r),
         cmocka_unit_test(a_second_bias_adds_to_the_first),
         cmocka_unit_test(the_guard_bounds_the_total),
-        cmocka_unit_test(a_layer_can_share_the_mean_of_its_ratios),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
