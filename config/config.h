@@ -53,6 +53,7 @@ struct config {
     double idle_decay;
     double merge_alpha, merge_min_mass;
     double merge_max_ratio; /* 0: no bound */
+    double merge_min_cosine;
     bool merge_mean_ratio, watch_columns, reposition, per_head_sets;
     bool unbounded_context;
     bool deterministic;

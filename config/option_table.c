@@ -241,6 +241,17 @@ static const struct option table[] = {
                 "keep the token, as in the paper. Off: each head its own.",
     },
     {
+        .name = "merge_min_cosine",
+        .type = OPT_REAL,
+        .field = FIELD(merge_min_cosine),
+        .dflt = "0.75",
+        .max = 1,
+        .word = "X",
+        .help = "By the fate kvmerger neighbours whose keys are more alike "
+                "than this, by the cosine of the angle between them, become "
+                "one.",
+    },
+    {
         .name = "watch_columns",
         .type = OPT_BOOL,
         .field = FIELD(watch_columns),

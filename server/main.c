@@ -30,6 +30,7 @@
 #include "runtime/model/model.h"
 #include "runtime/text/tokenizer.h"
 #include "server/command/gates.h"
+#include "server/merge_config.h"
 #include "server/server.h"
 
 #define VERSION "0.1.0"
@@ -285,16 +286,6 @@ static struct forget_options forget_options(const struct parts *p)
     };
 }
 
-static struct merge_options merge_options(const struct config *c)
-{
-    struct merge_options o = merge_options_default();
-    o.alpha = (float)c->merge_alpha;
-    o.min_mass = (float)c->merge_min_mass;
-    o.max_ratio = c->merge_max_ratio > 0 ? (float)c->merge_max_ratio : INFINITY;
-    o.mean_ratio = c->merge_mean_ratio;
-    return o;
-}
-
 static enum err start_engine(struct parts *p, struct errmsg *m)
 {
     const struct config *c = &p->config;
@@ -312,7 +303,7 @@ static enum err start_engine(struct parts *p, struct errmsg *m)
         .step_target_us = STEP_TARGET_US,
         .deterministic = c->deterministic,
         .forget = forget_options(p),
-        .merge = merge_options(c),
+        .merge = merge_config_options(c),
     };
     struct errmsg why = {""};
     enum err rc = engine_new(&p->engine, &o, &why);

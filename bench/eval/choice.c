@@ -6,15 +6,19 @@
 #include <string.h>
 
 #include "config/flags.h"
+#include "server/merge_config.h"
 
-enum {
-    NAMES_MAX = 64,
-    GROWTH = 8 /* of a name, by the longer form of a word */
-};
+enum { NAMES_MAX = 64 };
 
-/* The server's names for rankings that are policies here. */
+/* Other names that the server has for what is here. */
 static const char *const aliases[][2] = {{"retention", "dbtrimkv"},
-                                         {"selkv", "selkv-window"}};
+                                         {"selkv", "selkv-window"},
+                                         {"exact", "full"},
+                                         {"none", "full"}};
+
+/* Settings of fates are the server's options that begin so. */
+static const char SETTING[] = "--merge-";
+enum { SETTING_LEN = sizeof(SETTING) - 1 };
 
 static enum err unknown_policy(const char *name, struct errmsg *m)
 {
@@ -44,55 +48,158 @@ static enum err unknown_fate(const char *name, struct errmsg *m)
                    name, flags_nearest(name, names, n), all);
 }
 
-/* "alpha=0": one setting of a fate, the options --merge-* of the server. */
-static enum err read_setting(struct choice *out, const char *text,
-                             struct errmsg *m)
+static enum err too_long(struct errmsg *m)
 {
-    static const char *const names[] = {"alpha", "min-mass", "max-ratio"};
-    struct merge_options *o = &out->merge;
-    float *const field[] = {&o->alpha, &o->min_mass, &o->max_ratio};
-    const char *equals = strchr(text, '=');
-    size_t n = strlen(out->name);
-    for (int i = 0; i < 3 && equals != NULL; i++) {
-        char *end = NULL;
-        double value = strtod(equals + 1, &end);
-        if (strncmp(text, names[i], (size_t)(equals - text)) != 0 ||
-            strlen(names[i]) != (size_t)(equals - text))
-            continue;
-        if (end == equals + 1 || *end != '\0' || !(value >= 0 && value <= 1e6))
-            break;
-        *field[i] = (float)value;
-        if (field[i] == &o->max_ratio && value <= 0)
-            *field[i] = INFINITY;
-        snprintf(out->name + n, sizeof(out->name) - n, ":%s=%g", names[i],
-                 value);
-        return OK;
-    }
     return err_set(m, ERR_INVAL,
-                   "\"%.40s\" is no setting of a fate; there are alpha=X, "
-                   "min-mass=X and max-ratio=X, of numbers from 0 on",
-                   text);
+                   "a policy with its fate and settings has less than %d "
+                   "characters",
+                   CHOICE_NAME_MAX);
 }
 
-/* "merge:alpha=0". The word of the fate becomes its usual one. */
+/* Its usual name. */
+static const char *word_of(const struct fate *fate)
+{
+    return strcmp(fate->name, "selkv") == 0 ? "merge" : fate->name;
+}
+
+/* ------------------------------------------------------------ the settings */
+
+/* "alpha" of "--merge-alpha"; NULL: this option is no setting. */
+static const char *setting_name(char flag[OPTION_NAME_MAX + 8],
+                                const struct option *o)
+{
+    option_flag(flag, o);
+    return strncmp(flag, SETTING, SETTING_LEN) == 0 ? flag + SETTING_LEN : NULL;
+}
+
+/* min-cosine is about keys that become one, all others about what a host gets
+ * for its guests. */
+static bool is_for(const struct option *o, const struct fate *fate)
+{
+    return o->field == offsetof(struct config, merge_min_cosine)
+               ? strcmp(fate->name, "kvmerger") == 0
+               : fate->has_ratio;
+}
+
+/* NULL: the fate has no such setting. */
+static const struct option *find_setting(const char *name,
+                                         const struct fate *fate)
+{
+    char flag[OPTION_NAME_MAX + 8];
+    size_t n;
+    const struct option *o = option_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        const char *x = setting_name(flag, &o[i]);
+        if (x != NULL && strcmp(x, name) == 0 && is_for(&o[i], fate))
+            return &o[i];
+    }
+    return NULL;
+}
+
+static enum err unknown_setting(const char *name, const struct fate *fate,
+                                struct errmsg *m)
+{
+    char flag[OPTION_NAME_MAX + 8], all[160] = "none";
+    size_t n, len = 0;
+    const struct option *o = option_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        const char *x = setting_name(flag, &o[i]);
+        if (x != NULL && is_for(&o[i], fate))
+            len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s",
+                                    len > 0 ? ", " : "", x);
+    }
+    return err_set(m, ERR_INVAL,
+                   "\"%.40s\" is no setting of the fate %s, which has: %s",
+                   name, word_of(fate), all);
+}
+
+/* As the name of a choice shows it. */
+static void add_setting(struct choice *out, const char *name,
+                        const struct option *o, const struct config *c)
+{
+    const void *field = (const char *)c + o->field;
+    size_t n = strlen(out->name), size = sizeof(out->name) - n;
+    if (o->type == OPT_BOOL)
+        snprintf(out->name + n, size, ":%s=%s", name,
+                 *(const bool *)field ? "on" : "off");
+    else
+        snprintf(out->name + n, size, ":%s=%g", name, *(const double *)field);
+}
+
+/* "alpha=0", or "mean-ratio" of one that is on or off. */
+static enum err read_setting(struct choice *out, struct config *c, char *text,
+                             const struct fate *fate, struct errmsg *m)
+{
+    char key[OPTION_NAME_MAX + 8], *value = strchr(text, '=');
+    if (value != NULL)
+        *value++ = '\0';
+    const struct option *o = find_setting(text, fate);
+    if (o == NULL)
+        return unknown_setting(text, fate, m);
+    snprintf(key, sizeof(key), ":%s=", text);
+    if (strstr(out->name, key) != NULL)
+        return err_set(m, ERR_INVAL, "%s is there twice", text);
+    if (value == NULL && o->type != OPT_BOOL)
+        return err_set(m, ERR_INVAL, "%s needs a value: %s=%s", text, text,
+                       o->dflt);
+    enum err rc = option_set(c, o, value != NULL ? value : "true", 0, text, m);
+    if (rc == OK)
+        add_setting(out, text, o, c);
+    return rc;
+}
+
+static enum err default_settings(struct config *c, struct errmsg *m)
+{
+    char flag[OPTION_NAME_MAX + 8];
+    enum err rc = OK;
+    size_t n;
+    const struct option *o = option_table(&n);
+    for (size_t i = 0; i < n && rc == OK; i++)
+        if (setting_name(flag, &o[i]) != NULL)
+            rc = option_set(c, &o[i], o[i].dflt, 0, flag, m);
+    return rc;
+}
+
+/* What stands behind each colon; text: NULL where there is none. */
+static enum err read_settings(struct choice *out, char *text,
+                              const struct fate *fate, struct errmsg *m)
+{
+    struct config c = {0};
+    enum err rc = default_settings(&c, m);
+    while (rc == OK && text != NULL) {
+        char *rest = strchr(text, ':');
+        if (rest != NULL)
+            *rest++ = '\0';
+        rc = read_setting(out, &c, text, fate, m);
+        text = rest;
+    }
+    if (rc == OK)
+        out->merge = merge_config_options(&c);
+    return rc;
+}
+
+/* --------------------------------------------------------------- the names */
+
+/* "merge:alpha=0". */
 static enum err read_fate(struct choice *out, char *text, struct errmsg *m)
 {
-    char *rest = NULL, *word = strtok_r(text, ":", &rest);
-    const struct fate *fate = word != NULL ? fate_find(word) : NULL;
+    char *settings = strchr(text, ':');
+    if (out->policy == NULL)
+        return err_set(m, ERR_INVAL,
+                       "%s has no fate: full keeps every entry and no-context "
+                       "none, so there is nothing to merge",
+                       out->name);
+    if (settings != NULL)
+        *settings++ = '\0';
+    const struct fate *fate = fate_find(text);
     if (fate == NULL)
-        return unknown_fate(word != NULL ? word : "", m);
-    bool is_drop = strcmp(fate->name, "drop") == 0;
-    size_t n = strlen(out->name);
-    enum err rc = OK;
-    if (!is_drop) {
+        return unknown_fate(text, m);
+    if (strcmp(fate->name, "drop") != 0) {
+        size_t n = strlen(out->name);
         out->fate = fate;
-        snprintf(out->name + n, sizeof(out->name) - n, "+%s",
-                 strcmp(fate->name, "selkv") == 0 ? "merge" : fate->name);
+        snprintf(out->name + n, sizeof(out->name) - n, "+%s", word_of(fate));
     }
-    for (char *s; rc == OK && (s = strtok_r(NULL, ":", &rest)) != NULL;)
-        rc = is_drop ? err_set(m, ERR_INVAL, "drop has no settings")
-                     : read_setting(out, s, m);
-    return rc;
+    return read_settings(out, settings, fate, m);
 }
 
 static enum err find_policy(struct choice *out, const char *name, uint32_t has,
@@ -101,34 +208,37 @@ static enum err find_policy(struct choice *out, const char *name, uint32_t has,
     for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
         if (strcmp(name, aliases[i][0]) == 0)
             name = aliases[i][1];
+    snprintf(out->name, sizeof(out->name), "%s", name);
+    if (strcmp(name, "full") == 0 || strcmp(name, "no-context") == 0) {
+        out->kind = name[0] == 'f' ? CHOICE_FULL : CHOICE_NO_CONTEXT;
+        return OK;
+    }
     out->policy = policy_find(name);
     if (out->policy == NULL)
         return unknown_policy(name, m);
     out->kind = strcmp(name, "dbtrimkv") == 0 ? CHOICE_PASS : CHOICE_POLICY;
-    snprintf(out->name, sizeof(out->name), "%s", name);
     return policy_check(out->policy, has, false, m);
 }
 
 enum err choice_find(struct choice *out, const char *name, uint32_t has,
                      struct errmsg *m)
 {
-    char text[CHOICE_NAME_MAX - GROWTH];
+    char text[CHOICE_NAME_MAX];
     if (strlen(name) >= sizeof(text))
-        return unknown_policy(name, m);
+        return too_long(m);
     memcpy(text, name, strlen(name) + 1);
     out->policy = NULL;
     out->fate = NULL;
     out->merge = merge_options_default();
-    if (strcmp(name, "full") == 0 || strcmp(name, "no-context") == 0) {
-        out->kind = name[0] == 'f' ? CHOICE_FULL : CHOICE_NO_CONTEXT;
-        memcpy(out->name, name, strlen(name) + 1);
-        return OK;
-    }
     char *fate = strchr(text, '+');
     if (fate != NULL)
         *fate++ = '\0';
     enum err rc = find_policy(out, text, has, m);
-    return rc == OK && fate != NULL ? read_fate(out, fate, m) : rc;
+    if (rc == OK && fate != NULL)
+        rc = read_fate(out, fate, m);
+    /* Words and numbers may have become longer. */
+    return rc == OK && strlen(out->name) + 1 >= sizeof(out->name) ? too_long(m)
+                                                                  : rc;
 }
 
 bool choice_needs_gates(const struct choice *c)
@@ -159,6 +269,23 @@ static enum err read_budget(double *out, const char *text, struct errmsg *m)
     return OK;
 }
 
+/* Before any policy: there may be one that has no budget. */
+static enum err check_budgets(const struct config_list *budget,
+                              struct errmsg *m)
+{
+    enum err rc = OK;
+    for (size_t i = 0; i < budget->n && rc == OK; i++) {
+        double x = 0, before = 0;
+        rc = read_budget(&x, budget->item[i], m);
+        for (size_t k = 0; k < i && rc == OK; k++) {
+            rc = read_budget(&before, budget->item[k], m);
+            if (rc == OK && before == x)
+                rc = err_set(m, ERR_INVAL, "--budget: %g is there twice", x);
+        }
+    }
+    return rc;
+}
+
 static bool is_there(const struct choices *c, const char *name, double budget)
 {
     for (uint32_t i = 0; i < c->n; i++)
@@ -172,11 +299,10 @@ static enum err add_one(struct choices *c, const struct choice *x,
                         struct errmsg *m)
 {
     if (is_there(c, x->name, x->budget))
-        return err_set(m, ERR_INVAL, "%s is there twice with budget %g",
-                       x->name, x->budget);
+        return err_set(m, ERR_INVAL, "--policy: %s is there twice", x->name);
     if (c->n == CHOICES_MAX)
         return err_set(m, ERR_INVAL,
-                       "more than %d policies times budgets at once",
+                       "--policy: more than %d policies times budgets at once",
                        CHOICES_MAX);
     c->choice[c->n++] = *x;
     return OK;
@@ -233,9 +359,9 @@ static enum err add_drops(struct choices *out, struct errmsg *m)
 enum err choices_read(struct choices *out, const struct choices_input *in,
                       struct errmsg *m)
 {
-    enum err rc = OK;
+    enum err rc = check_budgets(in->budget, m);
     out->n = 0;
-    if (in->policy->n == 0)
+    if (rc == OK && in->policy->n == 0)
         rc = add_all(out, in, m);
     for (size_t i = 0; i < in->policy->n && rc == OK; i++)
         rc = add(out, in, in->policy->item[i], m);

@@ -7,8 +7,10 @@
  *     keydiff+merge:alpha=0            with other settings than the server's
  *
  * A ranking may have the server's name for it: `retention` is dbtrimkv,
- * `selkv` is selkv-window. `+drop` is the policy alone, `+selkv` is `+merge`:
- * the name of a choice is always the one form.
+ * `selkv` is selkv-window, `exact` (or `none`) is full. `+drop` is the policy
+ * alone, `+selkv` is `+merge`: the name of a choice is always the one form.
+ * Settings are the server's options --merge-*, with their ranges; a fate has
+ * those that are about it.
  *
  * Threads: any; plain data.
  */
@@ -31,7 +33,7 @@ enum choice_kind {
     CHOICE_POLICY      /* cache/policy/ */
 };
 
-enum { CHOICE_NAME_MAX = 64, CHOICES_MAX = 256 };
+enum { CHOICE_NAME_MAX = 128, CHOICES_MAX = 256 };
 
 /* One cell of the table of results. */
 struct choice {
@@ -48,7 +50,7 @@ struct choice {
 /* Sets kind, name, policy, fate and merge. has: what is known of a sequence
  * (of enum policy_need). ERR_NOTFOUND: no such policy or fate; the sentence
  * has the nearest. ERR_UNSUPPORTED: it needs more than `has`. ERR_INVAL: a
- * setting of the fate is wrong. */
+ * setting of the fate is wrong, or there can be no fate. */
 MUST_CHECK enum err choice_find(struct choice *out, const char *name,
                                 uint32_t has, struct errmsg *m);
 
@@ -73,9 +75,9 @@ struct choices_input {
     uint32_t has;        /* of enum policy_need */
 };
 
-/* Every policy with every budget. With a fate comes the policy alone, which it
- * is compared with. ERR_INVAL and those of choice_find(); the sentence names
- * the option. */
+/* Every policy with every budget; none of them may be there twice. With a fate
+ * comes the policy alone, which it is compared with. ERR_INVAL and those of
+ * choice_find(); the sentence names the option. */
 MUST_CHECK enum err choices_read(struct choices *out,
                                  const struct choices_input *in,
                                  struct errmsg *m);

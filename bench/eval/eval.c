@@ -68,7 +68,8 @@ static const struct option options[] = {
              "(lookm, kvmerger, weightedkv and cam besides merge, which is "
              "SelKV's), and is then compared with itself without. Settings "
              "may follow, as in keydiff+merge:alpha=0:min-mass=0:max-ratio=0: "
-             "those of --merge-* of the server."},
+             "the server's options --merge-*, which are mean-ratio of merge "
+             "and min-cosine of kvmerger besides."},
     {.name = "budget",
      .type = OPT_LIST,
      .field = FIELD(budget),

@@ -177,10 +177,12 @@ def test_a_fate_that_is_not_watched_for_is_refused(serve, fate):
 
 def test_a_server_watches_for_its_own_fate(serve):
     server = serve(1024, "--admission", "retention+cam", "--merge-mean-ratio",
-                   "--reposition", "--per-head-sets")
+                   "--merge-min-cosine", "0.5", "--reposition",
+                   "--per-head-sets")
     config = server.get("/admin/config").json
     assert config["admission"] == "retention+cam"
     assert config["watch_columns"] and config["merge_mean_ratio"]
+    assert config["merge_min_cosine"] == 0.5
     assert config["reposition"] and config["per_head_sets"]
     kv = kv_of(server, CHAT, chat(words("own", 300), max_tokens=8,
                                   kv={"session_tokens": 64}))

@@ -1,6 +1,8 @@
 /* Names on the command line: policies, fates and their settings. */
 #include "tests/unit/bench/eval/rig.h"
 
+#include <stdio.h>
+
 #include "bench/eval/choice.h"
 
 static struct choice find(const char *name)
@@ -39,7 +41,10 @@ static void a_fate_has_one_name(void **state)
         {"snapkv+lookm", "snapkv+lookm"},
         {"snapkv+merge:alpha=0.0", "snapkv+merge:alpha=0"},
         {"expected-attention+merge:min-mass=0:max-ratio=0",
-         "expected-attention+merge:min-mass=0:max-ratio=0"}};
+         "expected-attention+merge:min-mass=0:max-ratio=0"},
+        {"h2o+merge:mean-ratio", "h2o+merge:mean-ratio=on"},
+        {"h2o+selkv:mean-ratio=false", "h2o+merge:mean-ratio=off"},
+        {"h2o+kvmerger:min-cosine=.9", "h2o+kvmerger:min-cosine=0.9"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct choice c = find(names[i][0]);
         assert_string_equal(c.name, names[i][1]);
@@ -49,6 +54,10 @@ static void a_fate_has_one_name(void **state)
     }
     assert_ptr_equal(find("keydiff+merge").fate, fate_find("selkv"));
     assert_int_equal(find("retention+cam").kind, CHOICE_PASS);
+    /* The server's words for a session that forgets nothing. */
+    assert_string_equal(find("exact").name, "full");
+    assert_string_equal(find("none").name, "full");
+    assert_int_equal(find("none").kind, CHOICE_FULL);
 }
 
 static void settings_are_the_servers(void **state)
@@ -61,6 +70,50 @@ static void settings_are_the_servers(void **state)
     assert_true(c.merge.alpha == 0.25f && c.merge.min_mass == 2.0f &&
                 c.merge.max_ratio == 8.0f);
     assert_true(isinf(find("keydiff+merge:max-ratio=0").merge.max_ratio));
+    assert_true(find("keydiff+merge:mean-ratio").merge.mean_ratio);
+    assert_false(find("keydiff+merge:mean-ratio=off").merge.mean_ratio);
+    assert_true(find("keydiff+kvmerger:min-cosine=1").merge.min_cosine == 1);
+    /* The others keep their defaults. */
+    c = find("keydiff+merge:mean-ratio:alpha=1");
+    server.mean_ratio = true;
+    server.alpha = 1;
+    assert_memory_equal(&c.merge, &server, sizeof(server));
+}
+
+/* The ends of the server's ranges, which are options --merge-* of `ebb serve`,
+ * and what is just beyond: neither takes what the other refuses. */
+static void settings_have_the_servers_ranges(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *fate, *first, *last, *below, *above;
+    } range[] = {{"alpha", "merge", "0", "1", "-0.001", "1.001"},
+                 {"min-mass", "merge", "0", "1000000", "-1", "1000001"},
+                 {"max-ratio", "merge", "0", "1e6", "-1", "1e7"},
+                 {"min-cosine", "kvmerger", "0", "1", "-0.5", "2"}};
+    for (size_t i = 0; i < sizeof(range) / sizeof(range[0]); i++)
+        for (int k = 0; k < 4; k++) {
+            const char *value = k == 0   ? range[i].first
+                                : k == 1 ? range[i].last
+                                : k == 2 ? range[i].below
+                                         : range[i].above;
+            char name[CHOICE_NAME_MAX], flag[64], model[] = __FILE__;
+            char *argv[] = {flag, "--model", model};
+            const struct config_sources s = {
+                .argc = 3, .argv = argv, .memory_available = 1 << 30};
+            struct choice c;
+            struct config config;
+            struct errmsg m = {""};
+            enum err want = k < 2 ? OK : ERR_INVAL;
+            snprintf(name, sizeof(name), "keydiff+%s:%s=%s", range[i].fate,
+                     range[i].name, value);
+            snprintf(flag, sizeof(flag), "--merge-%s=%s", range[i].name, value);
+            assert_int_equal(choice_find(&c, name, RIG_NEEDS, &m), want);
+            assert_true(k < 2 || strstr(m.text, "it must be from 0 to 1"));
+            assert_int_equal(config_load_from(&config, &s, &m), want);
+            if (k < 2)
+                config_fini(&config);
+        }
 }
 
 static void wrong_fates_are_told(void **state)
@@ -69,22 +122,46 @@ static void wrong_fates_are_told(void **state)
     static const struct {
         const char *name, *word;
         enum err rc;
-    } wrong[] = {{"keydiff+merg", "merge", ERR_NOTFOUND},
-                 {"keydiff+", "fate", ERR_NOTFOUND},
-                 {"full+merge", "policy", ERR_NOTFOUND},
-                 {"keydiff+drop:alpha=1", "drop", ERR_INVAL},
-                 {"keydiff+merge:beta=1", "alpha", ERR_INVAL},
-                 {"keydiff+merge:alpha", "alpha=X", ERR_INVAL},
-                 {"keydiff+merge:alpha=", "alpha=X", ERR_INVAL},
-                 {"keydiff+merge:alpha=1x", "alpha=X", ERR_INVAL},
-                 {"keydiff+merge:alpha=-1", "alpha=X", ERR_INVAL},
-                 {"keydiff+merge:alpha=nan", "alpha=X", ERR_INVAL}};
+    } wrong[] = {
+        {"keydiff+merg", "merge", ERR_NOTFOUND},
+        {"keydiff+", "fate", ERR_NOTFOUND},
+        {"keydiff+merge+cam", "no fate \"merge+cam\"", ERR_NOTFOUND},
+        {"full+merge", "full has no fate", ERR_INVAL},
+        {"full+merge", "nothing to merge", ERR_INVAL},
+        {"exact+cam", "full has no fate", ERR_INVAL},
+        {"no-context+drop", "no-context has no fate", ERR_INVAL},
+        {"keydiff+drop:alpha=1", "no setting of the fate drop", ERR_INVAL},
+        {"keydiff+cam:alpha=1", "\"alpha\" is no setting of the fate cam",
+         ERR_INVAL},
+        {"keydiff+merge:min-cosine=1", "no setting of the fate merge",
+         ERR_INVAL},
+        {"keydiff+kvmerger:alpha=1", "which has: min-cosine", ERR_INVAL},
+        {"keydiff+merge:beta=1",
+         "which has: alpha, min-mass, max-ratio, mean-ratio", ERR_INVAL},
+        {"keydiff+merge:min_mass=1", "no setting", ERR_INVAL},
+        {"keydiff+merge:", "\"\" is no setting", ERR_INVAL},
+        {"keydiff+merge::alpha=1", "\"\" is no setting", ERR_INVAL},
+        {"keydiff+merge:alpha", "alpha needs a value: alpha=0.5", ERR_INVAL},
+        {"keydiff+merge:alpha=", "alpha: '' is not a number", ERR_INVAL},
+        {"keydiff+merge:alpha=1x", "alpha: '1x' is not a number", ERR_INVAL},
+        {"keydiff+merge:alpha=-1", "alpha: '-1' is out of range", ERR_INVAL},
+        {"keydiff+merge:alpha=nan", "alpha: 'nan' is not a number", ERR_INVAL},
+        {"keydiff+merge:mean-ratio=2", "mean-ratio: '2' is not true or false",
+         ERR_INVAL},
+        {"keydiff+merge:alpha=0:alpha=1", "alpha is there twice", ERR_INVAL},
+        {"keydiff+merge:alpha=0:max-ratio=2:alpha=0", "alpha is there twice",
+         ERR_INVAL},
+        {"keydiff+merge:mean-ratio:mean-ratio=off", "mean-ratio is there twice",
+         ERR_INVAL},
+        {"keydiff+merge:alpha=0.0000000000000000000000000000000000000000000000"
+         "000000000000000000000000000000000000000000000000000000000000000001",
+         "less than 128 characters", ERR_INVAL}};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct choice c;
         struct errmsg m = {""};
-        assert_int_equal(choice_find(&c, wrong[i].name, RIG_NEEDS, &m),
-                         wrong[i].rc);
-        assert_non_null(strstr(m.text, wrong[i].word));
+        enum err rc = choice_find(&c, wrong[i].name, RIG_NEEDS, &m);
+        if (rc != wrong[i].rc || strstr(m.text, wrong[i].word) == NULL)
+            fail_msg("%s: %s", wrong[i].name, m.text);
     }
 }
 
@@ -93,16 +170,22 @@ static struct config_list list_of(char **item, size_t n)
     return (struct config_list){.item = item, .n = n};
 }
 
-static enum err read(struct choices *out, char **policy, size_t n,
-                     const char *against, struct errmsg *m)
+static enum err read_with(struct choices *out, char **policy, size_t n,
+                          const char *against, char *share[2], struct errmsg *m)
 {
-    char *shares[] = {"0.25", "0.5"};
-    struct config_list names = list_of(policy, n), budgets = list_of(shares, 2);
+    struct config_list names = list_of(policy, n), budgets = list_of(share, 2);
     const struct choices_input in = {.policy = &names,
                                      .budget = &budgets,
                                      .against = against,
                                      .has = RIG_NEEDS};
     return choices_read(out, &in, m);
+}
+
+static enum err read(struct choices *out, char **policy, size_t n,
+                     const char *against, struct errmsg *m)
+{
+    char *shares[] = {"0.25", "0.5"};
+    return read_with(out, policy, n, against, shares, m);
 }
 
 /* full, the merge at two budgets, and what it is compared with. */
@@ -131,7 +214,39 @@ static void a_merge_brings_the_policy_alone(void **state)
     assert_int_equal(read(&c, names, 4, "snapkv", &m), ERR_INVAL);
     names[1] = "keydiff+drop";
     assert_int_equal(read(&c, names, 3, NULL, &m), ERR_INVAL);
-    assert_non_null(strstr(m.text, "twice"));
+    assert_non_null(strstr(m.text, "--policy: keydiff is there twice"));
+}
+
+/* By what they are, not by how they are written. */
+static void nothing_is_there_twice(void **state)
+{
+    (void)state;
+    static const char *const twice[][2] = {
+        {"keydiff", "keydiff"},
+        {"full", "exact"},
+        {"retention", "dbtrimkv"},
+        {"h2o+merge", "h2o+selkv"},
+        {"h2o+merge:alpha=0.50", "h2o+merge:alpha=.5"}};
+    for (size_t i = 0; i < sizeof(twice) / sizeof(twice[0]); i++) {
+        struct choices c;
+        struct errmsg m = {""};
+        char a[64], b[64], *names[] = {a, b};
+        snprintf(a, sizeof(a), "%s", twice[i][0]);
+        snprintf(b, sizeof(b), "%s", twice[i][1]);
+        assert_int_equal(read(&c, names, 2, NULL, &m), ERR_INVAL);
+        assert_non_null(strstr(m.text, "--policy: "));
+        assert_non_null(strstr(m.text, "is there twice"));
+    }
+    struct choices c;
+    struct errmsg m = {""};
+    char *full[] = {"full"}, *share[] = {"0.50", ".5"};
+    assert_int_equal(read_with(&c, full, 1, NULL, share, &m), ERR_INVAL);
+    assert_string_equal(m.text, "--budget: 0.5 is there twice");
+    share[1] = "0.4";
+    assert_int_equal(read_with(&c, full, 1, NULL, share, &m), OK);
+    share[1] = "2";
+    assert_int_equal(read_with(&c, full, 1, NULL, share, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "--budget: \"2\""));
 }
 
 int main(void)
@@ -140,7 +255,9 @@ int main(void)
         cmocka_unit_test(policies_are_checked),
         cmocka_unit_test(a_fate_has_one_name),
         cmocka_unit_test(settings_are_the_servers),
+        cmocka_unit_test(settings_have_the_servers_ranges),
         cmocka_unit_test(wrong_fates_are_told),
-        cmocka_unit_test(a_merge_brings_the_policy_alone)};
+        cmocka_unit_test(a_merge_brings_the_policy_alone),
+        cmocka_unit_test(nothing_is_there_twice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

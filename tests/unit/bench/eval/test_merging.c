@@ -107,6 +107,17 @@ static void check_vector(const char *what, const char *fate, const float *got,
                      (double)want[i]);
 }
 
+static double bias_at(const struct bench *b, const struct table *t, uint32_t i,
+                      uint32_t slot)
+{
+    float bias;
+    memcpy(&bias,
+           pool_data(b->rig.pool, t->list[i].unit[slot / KV_UNIT]) +
+               pool_layout(b->rig.pool)->bias + slot % KV_UNIT * sizeof(bias),
+           sizeof(bias));
+    return (double)bias;
+}
+
 /* Entry k of list i of what is left, by position. */
 static void check_entry(const struct bench *b, const struct table *t,
                         uint32_t i, uint32_t slot, uint32_t k, const char *fate)
@@ -118,15 +129,14 @@ static void check_entry(const struct bench *b, const struct table *t,
     struct wanted value = wanted_of(b, fate, "value"),
                   key = wanted_of(b, fate, "key"),
                   bias = wanted_of(b, fate, "bias");
-    float v[D_MAX], x[D_MAX], got;
+    float v[D_MAX], x[D_MAX];
     size_t at = (size_t)i * KEPT + k;
     ops_reference.kv_load(y, unit, slot % KV_UNIT, x, v);
-    memcpy(&got, unit + y->bias + slot % KV_UNIT * sizeof(got), sizeof(got));
     check_vector("a value", fate, v, value.x + at * n, n);
     if (key.x != NULL)
         check_vector("a key", fate, x, key.x + at * n, n);
     double want = bias.x != NULL ? (double)bias.x[at] : 0;
-    assert_true(fabs((double)got - want) < 1e-4);
+    assert_true(fabs(bias_at(b, t, i, slot) - want) < 1e-4);
     free(value.x);
     free(key.x);
     free(bias.x);
@@ -185,9 +195,54 @@ static void merged_caches_are_those_of_another_implementation(void **state)
     bench_close(&b);
 }
 
+/* A set for each layer: the bias of a token is that of its mean R. */
+static void a_layer_can_have_one_ratio(void **state)
+{
+    (void)state;
+    enum { HEADS = 2 };
+    const double alpha = 0.5;
+    struct bench b;
+    struct merge_counts got = {0};
+    struct table *copy = NULL;
+    struct errmsg m = {""};
+    struct choice c = {.n_sinks = 4, .n_recent = 16};
+    int32_t slot[N];
+    uint32_t n_unlike = 0;
+    bench_open(&b);
+    struct wanted alone = wanted_of(&b, "unguarded", "bias");
+    assert_int_equal(
+        choice_find(&c, "selkv-window+merge:min-mass=0:max-ratio=0:mean-ratio",
+                    UINT32_MAX, &m),
+        OK);
+    assert_int_equal(fork_deep(&copy, b.table, N), OK);
+    assert_int_equal(chooser_apply(b.chooser, &c, KEPT, copy, &got, &m), OK);
+    for (uint32_t i = 0; i < LISTS; i++) {
+        uint32_t k = 0, layer = i / HEADS * HEADS;
+        places(&b, &copy->list[i], slot);
+        for (uint32_t p = 0; p < N; p++) {
+            double ratio = 0;
+            if (slot[p] < 0)
+                continue;
+            for (uint32_t h = layer; h < layer + HEADS; h++)
+                ratio += exp((double)alone.x[h * KEPT + k] / alpha) / HEADS;
+            n_unlike +=
+                alone.x[layer * KEPT + k] != alone.x[(layer + 1) * KEPT + k];
+            k++;
+            assert_true(fabs(bias_at(&b, copy, i, (uint32_t)slot[p]) -
+                             alpha * log(ratio)) < 1e-4);
+        }
+        assert_int_equal(k, KEPT);
+    }
+    assert_true(n_unlike > 10);
+    free(alone.x);
+    table_free(copy);
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(merged_caches_are_those_of_another_implementation)};
+        cmocka_unit_test(merged_caches_are_those_of_another_implementation),
+        cmocka_unit_test(a_layer_can_have_one_ratio)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
