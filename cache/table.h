@@ -31,6 +31,8 @@
 #include "base/err.h"
 #include "cache/pool.h"
 
+enum { TABLE_ALL = INT32_MAX }; /* above all positions */
+
 struct kv_list {
     uint32_t len;     /* entries */
     uint32_t n_units; /* ceil(len / KV_UNIT) */
@@ -85,7 +87,8 @@ uint64_t table_append(struct table *t, uint32_t n, int32_t pos,
  * from its start (the first append copies it). What else is wanted, in units
  * that hold unwanted entries too, is copied behind these, and takes
  * table_fork_units(src, pos) reserved units. That is none for a list in
- * order, and none where all is wanted. ERR_NOMEM takes nothing. */
+ * order, and none where all is wanted; with TABLE_ALL no entry is looked at to
+ * know that. ERR_NOMEM takes nothing. */
 MUST_CHECK enum err table_fork(struct table **out, const struct table *src,
                                uint32_t pos, uint32_t max_entries);
 uint64_t table_fork_units(const struct table *src, uint32_t pos);

@@ -82,8 +82,9 @@ static struct split split_of(const struct table *t, const struct kv_list *l,
                              uint32_t pos)
 {
     struct split s = {.is_start = true};
-    if (l->in_order) {
-        uint32_t n = search(t, l, pos);
+    bool is_all = pos == TABLE_ALL;
+    if (l->in_order || is_all) {
+        uint32_t n = is_all ? l->len : search(t, l, pos);
         s.n_whole = s.rest_unit = n / KV_UNIT;
         s.n_rest = n % KV_UNIT;
         return s;
@@ -144,7 +145,8 @@ static void fork_list(struct table *t, struct kv_list *to,
            t->max_units * (uint64_t)KV_UNIT);
     to->in_order = from->in_order || s.n_whole + s.n_rest == 0;
     for (uint32_t u = 0; to->n_units < s.n_whole; u++)
-        if (from->in_order || wanted(src, from, u, pos) == UINT16_MAX)
+        if (from->in_order || pos == TABLE_ALL ||
+            wanted(src, from, u, pos) == UINT16_MAX)
             share_unit(t, to, from->unit[u]);
     to->len = s.n_whole * KV_UNIT;
     if (s.n_rest > 0 && s.is_start) {

@@ -148,7 +148,8 @@ static enum err table_for(struct sessions *ss, struct table **out,
 {
     uint32_t most = start->max_entries > 0 ? start->max_entries : start->cap;
     if (start->n_shared > 0)
-        return table_fork(out, start->from->table, start->n_shared, most);
+        return table_fork(out, start->from->table,
+                          session_pos(start->from, start->n_shared), most);
     return table_new(out, ss->pool, ss->n_layers, ss->n_kv_heads, most);
 }
 
@@ -614,7 +615,7 @@ static bool is_replaceable(const struct sessions *ss, const struct session *s)
 static void shrink_host_memory(struct session *s)
 {
     struct table *t = NULL;
-    if (table_fork(&t, s->table, s->n_stored, table_max_len(s->table)) == OK) {
+    if (table_fork(&t, s->table, TABLE_ALL, table_max_len(s->table)) == OK) {
         table_free(s->table);
         s->table = t;
     }

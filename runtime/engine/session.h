@@ -261,12 +261,18 @@ MUST_CHECK enum err session_new(struct sessions *ss, struct session **out,
  * beyond its own floor. */
 uint64_t session_above(const struct session *s, uint32_t min_head);
 
+/* The end of the first n tokens in its table. */
+static inline uint32_t session_pos(const struct session *from, uint32_t n)
+{
+    return n >= from->n_stored ? TABLE_ALL : n;
+}
+
 /* Units that sharing the first n tokens takes: none of a session that has lost
  * nothing. */
 static inline uint64_t session_fork_units(const struct session *from,
                                           uint32_t n)
 {
-    return n > 0 ? table_fork_units(from->table, n) : 0;
+    return n > 0 ? table_fork_units(from->table, session_pos(from, n)) : 0;
 }
 
 /* Units that are still to be reserved for the session to have n tokens. */

@@ -50,7 +50,8 @@ struct world {
     struct rng r;
     struct plain x[TABLES];
     /* How often each happened: a run that never got there proves nothing. */
-    uint32_t n_refused, n_copied, n_owned, n_shared_freed, n_ragged_tails;
+    uint32_t n_refused, n_copied, n_whole, n_owned, n_shared_freed,
+        n_ragged_tails;
 };
 
 static uint32_t below(struct world *w, uint32_t n)
@@ -234,13 +235,16 @@ static void fork_into(struct world *w, struct plain *b, const struct plain *a,
                       int32_t pos)
 {
     uint32_t need = fork_units(w, a, pos);
+    if (pos >= a->seen)
+        pos = TABLE_ALL;
+    w->n_whole += pos == TABLE_ALL;
     assert_int_equal(table_fork_units(a->t, (uint32_t)pos), need);
     if (!reserve(w, need))
         return;
     w->n_copied += need > 0;
     table_free(b->t);
     *b = *a;
-    drop_from(b, pos);
+    drop_from(b, pos < a->seen ? pos : a->seen);
     assert_int_equal(table_fork(&b->t, a->t, (uint32_t)pos, CAP), OK);
 }
 
@@ -434,6 +438,7 @@ static void random_calls_agree_with_plain_arrays(void **state)
     }
     assert_true(w->n_refused > 40 / SHARE);
     assert_true(w->n_copied > 40 / SHARE);
+    assert_true(w->n_whole > 40 / SHARE);
     assert_true(w->n_owned > 40 / SHARE);
     assert_true(w->n_shared_freed > 40 / SHARE);
     assert_true(w->n_ragged_tails > 40 / SHARE);
