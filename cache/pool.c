@@ -241,6 +241,18 @@ uint32_t pool_refs(const struct pool *p, unit_id u)
     return p->refs[u];
 }
 
+void pool_private_units(const struct pool *p, uint64_t *bits)
+{
+    uint32_t n = p->stats.n_units;
+    for (uint32_t from = 0; from < n; from += 64) {
+        uint32_t end = n - from < 64 ? n : from + 64;
+        uint64_t mask = 0;
+        for (uint32_t u = from; u < end; u++)
+            mask |= (uint64_t)(p->refs[u] == 1) << (u - from);
+        bits[from / 64] = mask;
+    }
+}
+
 uint8_t *pool_data(const struct pool *p, unit_id u)
 {
     return p->data + (size_t)u * p->layout.data_bytes;

@@ -68,6 +68,9 @@ unit_id pool_take(struct pool *p, unit_id after);
 void pool_ref(struct pool *p, unit_id u);
 void pool_unref(struct pool *p, unit_id u); /* frees at the last one */
 uint32_t pool_refs(const struct pool *p, unit_id u);
+/* Which units have exactly one: bit u % 64 of bits[u / 64], for all units of
+ * the pool; bits past the last are clear. One sweep over 4 bytes a unit. */
+void pool_private_units(const struct pool *p, uint64_t *bits);
 
 uint8_t *pool_data(const struct pool *p, unit_id u);
 /* The metadata of all units are one array: pool_meta(p, 0) + u. */

@@ -133,8 +133,7 @@ static void add_chunks(struct select *s, uint32_t i_session)
     }
 }
 
-/* Which units may lose entries is settled once: later sweeps must see what
- * the first one saw. */
+/* Shared units that may lose entries for all their users. */
 static void note_own(struct select *s, const struct kv_list *l,
                      const struct select_session *in)
 {
@@ -157,7 +156,7 @@ static void add_session(struct select *s, uint32_t i, uint32_t first_list)
         uint32_t len = in->table->list[k].len;
         s->list[first_list + k] = (struct list_state){.len = len};
         n->held += len;
-        if (!in->keep)
+        if (!in->keep && in->n_users > 1)
             note_own(s, &in->table->list[k], in);
     }
     n->tenant->held += n->held;
@@ -253,7 +252,10 @@ enum err select_begin(struct select *s, const struct select_input *in,
     s->counts = (struct select_counts){0};
     s->n_chunks = 0;
     memset(s->gone, 0, s->size.n_units * sizeof(*s->gone));
+    /* Which units may lose entries is settled once: later sweeps must see what
+     * the first one saw. */
     memset(s->own, 0, (s->size.n_units / 64 + 1) * sizeof(*s->own));
+    pool_private_units(in->pool, s->own);
     for (uint32_t i = 0; i < in->n_tenants; i++)
         s->tenant[i] =
             (struct tenant_node){.taken = s->taken + (size_t)i * N_BUCKETS};
@@ -456,6 +458,20 @@ enum select_outcome select_step(struct select *s, struct workers *w,
     if (s->running)
         return SELECT_MORE;
     return s->counts.gone >= s->in->k ? SELECT_DONE : SELECT_STUCK;
+}
+
+uint64_t select_left(const struct select *s)
+{
+    bool is_sample = s->sweep == SWEEP_SAMPLE, again = s->sweep == SWEEP_FIRST;
+    uint64_t left = 0;
+    for (uint32_t i = 0; s->running && i < s->n_chunks; i++) {
+        const struct chunk *c = &s->chunk[i];
+        if (i >= s->next_chunk)
+            left += cost(s, c);
+        if ((is_sample || again) && !s->session[c->session].node.done)
+            left += c->n_entries;
+    }
+    return left;
 }
 
 struct select_counts select_counts(const struct select *s)

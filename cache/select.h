@@ -144,6 +144,10 @@ select_begin(struct select *s, const struct select_input *in, struct errmsg *m);
 enum select_outcome select_step(struct select *s, struct workers *w,
                                 uint64_t max_entries);
 
+/* Entries that are still to be looked at, if the guess of where the limit lies
+ * is good: an estimate. */
+uint64_t select_left(const struct select *s);
+
 /* A session of the pass ends, before its units return to the pool: from now on
  * its table is not looked at. The result is that of a pass over the state at
  * select_begin() without it, since what is chosen of others would be chosen

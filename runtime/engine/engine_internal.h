@@ -49,7 +49,7 @@ enum {
     ENGINE_SESSIONS_MAX = 4096,
     /* Entries that a pass looks at in one step, where it may take several: on
      * one core a few milliseconds. */
-    ENGINE_SLICE = 1 << 20,
+    ENGINE_SLICE = 3 << 18,
     ENGINE_TAKE_COST = 128, /* of an entry taken out, in entries looked at */
     /* Prompts that are watched at a time, for merging. Those beyond are
      * admitted without. */
@@ -171,6 +171,9 @@ bool engine_forget_some(struct engine *e, uint64_t need);
  * would be felt; and the units that stay free for the time that takes. */
 void engine_gain_ahead(struct engine *e, uint64_t need);
 uint64_t engine_margin(const struct engine *e);
+/* Units that each step may take while that pass is under way so that they last
+ * until it gives room; UINT64_MAX: there is none. */
+uint64_t engine_rate(const struct engine *e);
 /* Puts what a pass did into the statistics; returns the entries that left. */
 uint64_t engine_count(struct engine *e, const struct evict_result *r);
 /* Copies, for this session alone, what others share with it. False: no unit is

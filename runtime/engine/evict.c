@@ -8,7 +8,14 @@
 #include "cache/score.h"
 #include "runtime/engine/evict_internal.h"
 
-enum { JOBS_A_TASK = 16 };
+enum {
+    JOBS_A_TASK = 16,
+    /* What a list costs beside the entries that move in it, in these: units
+     * and counts to be looked up, and a look at each of its masks. */
+    LIST_COST = 4,
+    LENGTH_COST = 2048, /* entries of a list, for one */
+    FREED_COST = 64     /* entries that go, for one */
+};
 
 static void drop(void *user, const struct session *s);
 
@@ -518,14 +525,24 @@ static void count_merges(struct session *s, const struct merge_counts *c)
     s->merged_below = s->n_stored;
 }
 
-/* Takes out up to `most` entries of what was chosen, at least those of a list.
+/* Of taking out what was chosen of a list, in entries that move: these are no
+ * more than go, and no more than stay. */
+static uint64_t cost_of(const struct evict *e, const struct job *j)
+{
+    uint32_t len = e->of[j->i]->table->list[j->i_list].len;
+    uint32_t stay = len - j->gone;
+    return LIST_COST + len / LENGTH_COST + j->gone / FREED_COST +
+           (j->gone < stay ? j->gone : stay);
+}
+
+/* Takes out what was chosen, for a cost of up to `most`, at least of one list.
  * Moving the bytes is most of the work and is done by all threads; units
  * return to the pool by this one, in a fixed order. */
 static void apply_some(struct evict *e, uint64_t most, struct evict_result *r)
 {
     uint64_t n = 0;
     for (e->end_job = e->next_job; e->end_job < e->n_jobs; e->end_job++) {
-        n += e->job[e->end_job].gone;
+        n += cost_of(e, &e->job[e->end_job]);
         if (n > most && e->end_job > e->next_job)
             break;
     }
@@ -557,10 +574,18 @@ bool evict_step(struct evict *e, uint64_t max_looks, uint64_t max_takes,
             return false;
         e->is_chosen = true;
         find_jobs(e);
+        e->is_under_way = e->n_jobs > 0;
+        if (max_looks < UINT64_MAX || !e->is_under_way)
+            return !e->is_under_way;
     }
     apply_some(e, max_takes, r);
     e->is_under_way = e->next_job < e->n_jobs;
     return !e->is_under_way;
+}
+
+uint64_t evict_steps_left(const struct evict *e, uint64_t max_looks)
+{
+    return e->is_chosen ? 1 : 2 + select_left(e->select) / max_looks;
 }
 
 void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,

@@ -82,11 +82,16 @@ void evict_begin(struct evict *e, uint64_t k, bool squeeze);
 /* True while a pass is under way whose state is still what it looked at. */
 bool evict_is_under_way(const struct evict *e);
 
-/* Looks at about max_looks entries or, when all is chosen, takes out about
- * max_takes of those chosen, list by list. *r is what went in this call. True
- * when the pass has ended; it may have taken nothing. */
+/* Looks at about max_looks entries or, when all is chosen, takes out of those
+ * chosen what costs as much as moving max_takes entries, list by list. *r is
+ * what went in this call. True when the pass has ended; it may have taken
+ * nothing. */
 bool evict_step(struct evict *e, uint64_t max_looks, uint64_t max_takes,
                 struct evict_result *r);
+
+/* Steps that look at max_looks entries each until the pass that is under way
+ * gives room, about. */
+uint64_t evict_steps_left(const struct evict *e, uint64_t max_looks);
 
 /* Cuts the n sessions to their limits at once, as far as their floors, sinks,
  * newest entries and pins allow. A pass under way is forgotten. For the cause

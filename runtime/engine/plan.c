@@ -208,10 +208,30 @@ static bool shrink_a_chunk(struct engine *e, uint32_t n_prompts)
     return false;
 }
 
+static uint64_t n_rows(const struct engine *e)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < e->n_running; i++)
+        n += e->running[i]->take;
+    return n;
+}
+
+/* While a pass is worked on, prompts take no more room than it can follow with.
+ * Otherwise they would soon need what it has not freed yet, and answers would
+ * have to wait for its end. */
+static void follow_the_pass(struct engine *e, uint32_t n_prompts)
+{
+    uint64_t most = engine_rate(e);
+    while (units_missing(e) > most && n_rows(e) > ENGINE_CHUNK &&
+           shrink_a_chunk(e, n_prompts))
+        ;
+}
+
 static void make_room(struct engine *e, uint32_t n_prompts)
 {
     uint64_t need = units_missing(e);
     engine_gain_ahead(e, need);
+    follow_the_pass(e, n_prompts);
     for (;;) {
         need = units_missing(e);
         if (engine_free_units(e) >= need)

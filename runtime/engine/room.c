@@ -113,9 +113,25 @@ void engine_gain_ahead(struct engine *e, uint64_t need)
         if (margin == 0 || engine_free_units(e) >= need + margin ||
             !somebody_forgets(e))
             return;
-        begin(e, need, false);
+        /* At its end so much is to be free, beside what is taken until then. */
+        uint64_t until = need * (e->sessions.n_entries / e->slice + 1);
+        begin(e, need + (until < margin ? until : margin), false);
     }
     (void)work(e, e->slice, &gone);
+}
+
+uint64_t engine_rate(const struct engine *e)
+{
+    uint64_t margin = engine_margin(e), has = engine_free_units(e);
+    uint64_t steps;
+    if (margin == 0 || !evict_is_under_way(e->evict))
+        return UINT64_MAX;
+    steps = evict_steps_left(e->evict, e->slice);
+    if (steps > 1)
+        return has / steps;
+    /* What is taken out comes back step by step; the next pass will need its
+     * margin. */
+    return has > margin ? has - margin : 0;
 }
 
 static bool drop(struct engine *e, struct session *s)

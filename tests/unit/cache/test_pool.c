@@ -182,6 +182,16 @@ static void random_call(struct pool *p, struct plain *x, uint64_t *seed)
     }
 }
 
+static void check_private(const struct pool *p, const struct plain *x)
+{
+    uint64_t bits[UNITS / 64 + 1];
+    memset(bits, 0xff, sizeof(bits));
+    pool_private_units(p, bits);
+    for (uint32_t u = 0; u < sizeof(bits) * 8; u++)
+        assert_int_equal(bits[u / 64] >> (u % 64) & 1,
+                         u < UNITS && x->refs[u] == 1);
+}
+
 static void random_calls_agree_with_a_plain_model(void **state)
 {
     (void)state;
@@ -197,6 +207,8 @@ static void random_calls_agree_with_a_plain_model(void **state)
         assert_true(s.used + s.reserved <= s.n_units);
         uint32_t u = rand_below(&seed, UNITS);
         assert_int_equal(pool_refs(p, u), x.refs[u]);
+        if (step % 50 == 0)
+            check_private(p, &x);
     }
     pool_unreserve(p, x.reserved);
     for (uint32_t u = 0; u < UNITS; u++)

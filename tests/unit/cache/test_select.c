@@ -370,6 +370,8 @@ static enum select_outcome run(struct select *s, struct workers *w,
     do {
         o = select_step(s, w, slice);
     } while (o == SELECT_MORE && slice != UINT64_MAX);
+    if (o != SELECT_MORE)
+        assert_int_equal(select_left(s), 0);
     return o;
 }
 

@@ -83,7 +83,12 @@ static struct evict_result run(struct world *w, uint64_t k, uint64_t slice)
     evict_begin(w->evict, k, false);
     while (!ended) {
         assert_true(evict_is_under_way(w->evict));
+        uint64_t left = evict_steps_left(w->evict, slice);
+        assert_true(left > 1 || w->evict->is_chosen);
         ended = evict_step(w->evict, slice, slice, &r);
+        /* What is chosen goes in steps of its own. */
+        assert_true(left == 1 || slice == UINT64_MAX ||
+                    r.gone[ENGINE_PRESSURE] == 0);
         all.gone[ENGINE_PRESSURE] += r.gone[ENGINE_PRESSURE];
         all.below = fmax(all.below, r.below);
         check(w);
