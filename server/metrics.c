@@ -275,8 +275,9 @@ static enum err put_histograms(struct metrics_text *t,
                                "still had when its answer ended.",
                                &st->retained_share));
     PUT(metrics_text_histogram(t, "ebb_kv_eviction_seconds",
-                               "One stall of a step for eviction: a slice of "
-                               "a pass, or a cut to a cap.",
+                               "One stall of the engine for eviction: a slice "
+                               "of a pass, a cut to a cap, or the ranking of "
+                               "a conversation whose answer ends.",
                                &st->evict_seconds));
     return metrics_text_histogram(t, "ebb_kv_merge_seconds", "One merge.",
                                   &st->merge_seconds);

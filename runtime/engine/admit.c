@@ -273,6 +273,13 @@ static void leave_running(struct engine *e, const struct gen *g)
             (e->n_running - i) * sizeof(e->running[0]));
 }
 
+static void rank_for_rest(struct engine *e, struct session *s)
+{
+    int64_t start = clock_us();
+    if (evict_rank(e->evict, s))
+        engine_note_stall(e, start);
+}
+
 void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
 {
     int64_t now = clock_us();
@@ -290,7 +297,7 @@ void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
                               (double)g->now.full_entries);
         watch_end(e->watches, g->session);
         if (!e->is_ending)
-            evict_rank(e->evict, g->session);
+            rank_for_rest(e, g->session);
         ranking_end(e->ranker, g->session);
         session_rest(&e->sessions, g->session);
         g->session = NULL;

@@ -176,6 +176,8 @@ uint64_t engine_margin(const struct engine *e);
 uint64_t engine_rate(const struct engine *e);
 /* Puts what a pass did into the statistics; returns the entries that left. */
 uint64_t engine_count(struct engine *e, const struct evict_result *r);
+/* A stall for eviction began then, by clock_us(), and ends now. */
+void engine_note_stall(struct engine *e, int64_t start);
 /* Copies, for this session alone, what others share with it. False: no unit is
  * free for the rest, and none can be had. */
 bool engine_own_units(struct engine *e, struct session *s);

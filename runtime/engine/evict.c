@@ -329,15 +329,16 @@ static void drop(void *user, const struct session *s)
     e->is_under_way = e->is_chosen ? e->next_job < e->n_jobs : goes_on;
 }
 
-void evict_rank(struct evict *e, struct session *s)
+bool evict_rank(struct evict *e, struct session *s)
 {
     const struct ranking_wish wish = {.by = s->rules.policy,
                                       .only_private = evict_is_under_way(e)};
     if (!e->o.ranker || !forget_ranks_by_standing(wish.by) ||
         ranking_is_fresh(s, wish.by))
-        return;
+        return false;
     drop(e, s);
     (void)ranker_rank(e->o.ranker, s, &wish, NULL);
+    return true;
 }
 
 /* A session at rest has moved its table. */

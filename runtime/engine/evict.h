@@ -106,8 +106,9 @@ void evict_cut_lists(struct evict *e, struct session *s, uint32_t most,
                      enum engine_cause cause, struct evict_result *r);
 
 /* s is about to rest: its policy says which of its entries are worth how much,
- * for the passes to come. A pass under way goes on without s. */
-void evict_rank(struct evict *e, struct session *s);
+ * for the passes to come. A pass under way goes on without s. False: there was
+ * nothing to ask. */
+bool evict_rank(struct evict *e, struct session *s);
 
 /* Takes about k entries, counted once, out of what several running sessions
  * share, for all of them: for when a squeeze finds nothing, and nothing is at

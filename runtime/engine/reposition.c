@@ -50,8 +50,10 @@ static void move_together(struct engine *e, struct gen *g)
     /* A list that is as long as the context leaves no position to go on. */
     enum engine_cause cause =
         g->now.state == GEN_PREFILL ? ENGINE_ADMISSION : ENGINE_CAP;
+    int64_t since = clock_us();
     evict_cut_lists(e->evict, s, e->o.max_context - engine_context_margin(e),
                     cause, &r);
+    engine_note_stall(e, since);
     (void)engine_count(e, &r);
     turn_keys(e, s);
     assert(s->rope + g->take <= e->o.max_context);

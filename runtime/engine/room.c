@@ -58,28 +58,37 @@ uint64_t engine_count(struct engine *e, const struct evict_result *r)
     return n;
 }
 
-/* Works on the pass that is under way; adds to *gone what it took. True when
- * the pass has ended. */
-static bool work(struct engine *e, uint64_t max_looks, uint64_t *gone)
+void engine_note_stall(struct engine *e, int64_t start)
+{
+    stats_observe_us(&e->stats.evict_seconds, clock_us() - start);
+}
+
+/* Works on the pass that is under way, in a stall since `start`; adds to *gone
+ * what it took. True when the pass has ended. */
+static bool work(struct engine *e, uint64_t max_looks, int64_t start,
+                 uint64_t *gone)
 {
     struct evict_result r;
-    int64_t start = clock_us();
     bool ended =
         evict_step(e->evict, max_looks, e->slice / ENGINE_TAKE_COST, &r);
-    stats_observe_us(&e->stats.evict_seconds, clock_us() - start);
+    engine_note_stall(e, start);
     *gone += engine_count(e, &r);
     return ended;
 }
 
 /* The choice is made to the end, but no more is taken out now than is needed
  * now; the rest goes in the steps to come. */
-static void work_until(struct engine *e, uint64_t need, uint64_t *gone)
+static void work_until(struct engine *e, uint64_t need, int64_t start,
+                       uint64_t *gone)
 {
-    while (!work(e, UINT64_MAX, gone))
+    while (!work(e, UINT64_MAX, start, gone)) {
         if (*gone > 0 && engine_free_units(e) >= need)
             return;
+        start = clock_us();
+    }
 }
 
+/* Policies are asked here, which takes longer than the choice itself. */
 static void begin(struct engine *e, uint64_t need, bool squeeze)
 {
     uint64_t high = need + slack(e), has = engine_free_units(e);
@@ -92,10 +101,11 @@ bool engine_forget_some(struct engine *e, uint64_t need)
     if (!somebody_forgets(e))
         return false;
     if (evict_is_under_way(e->evict))
-        work_until(e, need, &gone);
+        work_until(e, need, clock_us(), &gone);
     for (int squeeze = 0; squeeze < 2 && gone == 0; squeeze++) {
+        int64_t start = clock_us();
         begin(e, need, squeeze);
-        work_until(e, need, &gone);
+        work_until(e, need, start, &gone);
     }
     return gone > 0;
 }
@@ -108,6 +118,7 @@ uint64_t engine_margin(const struct engine *e)
 void engine_gain_ahead(struct engine *e, uint64_t need)
 {
     uint64_t gone = 0;
+    int64_t start = clock_us();
     if (!evict_is_under_way(e->evict)) {
         uint64_t margin = engine_margin(e);
         if (margin == 0 || engine_free_units(e) >= need + margin ||
@@ -117,7 +128,7 @@ void engine_gain_ahead(struct engine *e, uint64_t need)
         uint64_t until = need * (e->sessions.n_entries / e->slice + 1);
         begin(e, need + (until < margin ? until : margin), false);
     }
-    (void)work(e, e->slice, &gone);
+    (void)work(e, e->slice, start, &gone);
 }
 
 uint64_t engine_rate(const struct engine *e)
@@ -217,7 +228,7 @@ static bool forget_shared(struct engine *e, uint64_t need)
         return false;
     int64_t start = clock_us();
     evict_shared(e->evict, need > has ? (need - has) * KV_UNIT : 1, &r);
-    stats_observe_us(&e->stats.evict_seconds, clock_us() - start);
+    engine_note_stall(e, start);
     return engine_count(e, &r) > 0;
 }
 
@@ -251,7 +262,7 @@ void engine_cut(struct engine *e, uint32_t n)
         return;
     int64_t start = clock_us();
     evict_cut(e->evict, e->limit, n, &r);
-    stats_observe_us(&e->stats.evict_seconds, clock_us() - start);
+    engine_note_stall(e, start);
     (void)engine_count(e, &r);
 }
 

@@ -327,6 +327,80 @@ static void a_budget_that_is_never_reached_changes_nothing(void **state)
     buf_fini(&want);
 }
 
+static uint64_t n_stalls(const struct engine_histogram *h)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i <= h->n; i++)
+        n += h->count[i];
+    return n;
+}
+
+/* A policy that is asked when an answer ends stalls the engine for it; ranks
+ * that are always there, and what was asked a moment ago, do not. */
+static void ranking_at_the_end_is_time_of_eviction(void **state)
+{
+    (void)state;
+    for (int p = FORGET_EXACT; p <= FORGET_RANDOM; p++) {
+        for (int is_cut = 0; is_cut < 2; is_cut++) {
+            enum forget_policy policy = (enum forget_policy)p;
+            struct small s;
+            struct engine_stats st;
+            struct gen_status done;
+            if (policy == FORGET_EXACT && is_cut)
+                continue;
+            small_set_up(&s, MODEL, 2048);
+            ask_prompt(&s, 200, by(policy, is_cut ? 80 : 0), &done);
+            engine_stats(s.e, &st);
+            bool asks = is_cut || forget_ranks_by_standing(policy);
+            assert_int_equal(n_stalls(&st.evict_seconds), asks);
+            assert_true((st.evict_seconds.sum > 0) == asks);
+            small_tear_down(&s);
+        }
+    }
+}
+
+/* Seconds that ranking a prompt takes, the least of a few times. */
+static double ranking_seconds(enum forget_policy policy, uint32_t n)
+{
+    double least = INFINITY;
+    for (int i = 0; i < 4; i++) {
+        struct small s;
+        struct engine_stats st;
+        struct gen_status done;
+        small_set_up(&s, MODEL, 2048);
+        ask_prompt(&s, n, by(policy, 0), &done);
+        engine_stats(s.e, &st);
+        least = fmin(least, st.evict_seconds.sum);
+        small_tear_down(&s);
+    }
+    return least;
+}
+
+/* r-kv compares all keys with each other, which takes many times as long as
+ * the choice among entries that have their ranks. Two answers that need more
+ * than there is are ranked several times each before a pass. */
+static void ranking_for_a_pass_is_time_of_eviction(void **state)
+{
+    (void)state;
+    struct small s;
+    struct engine_stats st;
+    struct gen *g[2];
+    small_set_up(&s, MODEL, 320);
+    for (uint32_t i = 0; i < 2; i++) {
+        int32_t p[SMALL_PROMPT];
+        small_text(p, 0, i);
+        g[i] = small_ask_for(&s, p, 130, 150, by(FORGET_RKV, 0));
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        (void)toy_wait(g[i], GEN_DONE);
+        gen_release(g[i]);
+    }
+    engine_stats(s.e, &st);
+    assert_true(st.evicted[ENGINE_PRESSURE] > 500);
+    assert_true(st.evict_seconds.sum > 3 * ranking_seconds(FORGET_RKV, 130));
+    small_tear_down(&s);
+}
+
 /* What all queries of a prompt say is kept from its first token on: such a
  * prompt shares no beginning, and waits for another one. */
 static void prompts_that_are_studied_wait_for_each_other(void **state)
@@ -366,6 +440,8 @@ int main(void)
         cmocka_unit_test(what_leaves_by_any_ranking_can_be_merged),
         cmocka_unit_test(sessions_of_all_policies_share_a_pool),
         cmocka_unit_test(a_budget_that_is_never_reached_changes_nothing),
+        cmocka_unit_test(ranking_at_the_end_is_time_of_eviction),
+        cmocka_unit_test(ranking_for_a_pass_is_time_of_eviction),
         cmocka_unit_test(prompts_that_are_studied_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
