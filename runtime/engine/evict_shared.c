@@ -190,6 +190,22 @@ static enum err set_pins(struct evict *e)
 
 /* ------------------------------------------------------------- the result */
 
+/* Whether all users keep their floors when n more entries of a list go. What
+ * was chosen of one beginning keeps them, but a beginning may lie inside
+ * another: then the same lists have given to that one already, and this one
+ * waits for the next time. */
+static bool may_lose(const struct evict *e, uint32_t n_users, uint32_t i_list,
+                     uint32_t n)
+{
+    for (uint32_t i = 0; i < n_users; i++) {
+        const struct session *s = e->user[i];
+        if (s->table->list[i_list].len < e->o.options->min_head + n ||
+            session_n_entries(s) < s->floor + n)
+            return false;
+    }
+    return true;
+}
+
 /* Takes the chosen entries out of one list of all users. */
 static void shrink_list(struct evict *e, uint32_t n_users, uint32_t i_list,
                         struct evict_result *r)
@@ -214,9 +230,11 @@ static void apply_shared(struct evict *e, struct evict_result *r)
         uint32_t n = find_users(e, g->i_list, 0, g->unit);
         if (n != g->n_users || select_session_gone(e->select, i) == 0)
             continue;
-        for (uint32_t k = 0; k < e->n_lists; k++)
-            if (select_list_gone(e->select, i, k) > 0)
+        for (uint32_t k = 0; k < e->n_lists; k++) {
+            uint32_t chosen = select_list_gone(e->select, i, k);
+            if (chosen > 0 && may_lose(e, n, k, chosen))
                 shrink_list(e, n, k, r);
+        }
         for (uint32_t k = 0; k < n; k++)
             session_settle(e->o.sessions, e->user[k]);
     }

@@ -478,9 +478,12 @@ static void the_share_of_a_session_ends_with_it(void **state)
     tear_down(&w);
 }
 
-/* Makes session i share the first n tokens of session 0, and goes on. */
-static void share(struct world *w, uint32_t i, uint32_t n, uint32_t more)
+/* Makes session i share the first n tokens of session 0, and goes on with
+ * tokens of its own, of which those from `pinned` on are pinned. */
+static void share_pinned(struct world *w, uint32_t i, uint32_t n, uint32_t more,
+                         uint32_t pinned)
 {
+    const struct forget_span pin = {pinned, n + more};
     struct sessions *ss = &w->e.sessions;
     int32_t token[TOKENS];
     memcpy(token, w->s[0]->token, n * sizeof(*token));
@@ -490,10 +493,17 @@ static void share(struct world *w, uint32_t i, uint32_t n, uint32_t more)
                                      .token = token,
                                      .n = n + more,
                                      .cap = n + more,
-                                     .rules = {.policy = FORGET_DBTRIMKV}};
+                                     .rules = {.policy = FORGET_DBTRIMKV},
+                                     .pin = &pin,
+                                     .n_pins = pinned < n + more};
     assert_int_equal(session_new(ss, &w->s[i], &st), OK);
     assert_int_equal(session_reserve(ss, w->s[i], n + more), OK);
     session_append(ss, w->s[i], more);
+}
+
+static void share(struct world *w, uint32_t i, uint32_t n, uint32_t more)
+{
+    share_pinned(w, i, n, more, n + more);
 }
 
 static void own(struct world *w, uint32_t i, uint32_t from, uint32_t to)
@@ -532,6 +542,40 @@ static void who_shares_is_told_apart(void **state)
     assert_true(table_n_entries(w.s[2]->table) < held[1]);
     assert_true(table_n_entries(w.s[1]->table) < held[0]);
     tear_down(&w);
+}
+
+/* Two share eight units a list, a third the first four of them: both
+ * beginnings are in the lists of the first two. Whoever takes from both, these
+ * keep their floors, of a head or of a session, and no more than whole units
+ * make necessary. */
+static void beginnings_inside_others_leave_the_floors(void **state)
+{
+    (void)state;
+    enum { HALF = 4 * KV_UNIT, FLOOR = 40 };
+    for (int by_session = 0; by_session < 2; by_session++) {
+        struct world w;
+        struct evict_result r;
+        set_up(&w, 80);
+        w.options.min_head = by_session ? LEAST : FLOOR;
+        (void)add(&w, 0, 2 * HALF + 16, FORGET_DBTRIMKV, 1);
+        share(&w, 1, 2 * HALF, 16);
+        share_pinned(&w, 2, HALF, 90, HALF);
+        if (by_session)
+            w.s[0]->floor = (uint64_t)FLOOR * TOY_LISTS;
+        do {
+            evict_shared(w.evict, UINT64_MAX / 4, &r);
+            check(&w);
+            for (uint32_t i = 0; i < TOY_LISTS && !by_session; i++)
+                assert_true(w.s[0]->table->list[i].len >= FLOOR &&
+                            w.s[1]->table->list[i].len >= FLOOR);
+            assert_true(table_n_entries(w.s[0]->table) >= FLOOR * TOY_LISTS);
+        } while (r.gone[ENGINE_PRESSURE] > 0);
+        for (uint32_t i = 0; i < TOY_LISTS && !by_session; i++)
+            assert_true(w.s[0]->table->list[i].len < FLOOR + KV_UNIT);
+        assert_true(table_n_entries(w.s[0]->table) <
+                    (FLOOR + KV_UNIT) * TOY_LISTS);
+        tear_down(&w);
+    }
 }
 
 /* A kept session gives nothing, and the squeeze takes all that may go. */
@@ -589,6 +633,7 @@ int main(void)
         cmocka_unit_test(what_was_chosen_of_a_session_goes_with_it),
         cmocka_unit_test(the_share_of_a_session_ends_with_it),
         cmocka_unit_test(who_shares_is_told_apart),
+        cmocka_unit_test(beginnings_inside_others_leave_the_floors),
         cmocka_unit_test(a_squeeze_leaves_the_floors),
         cmocka_unit_test(a_cut_takes_what_is_above_the_limit),
     };
