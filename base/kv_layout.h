@@ -23,6 +23,7 @@
 #ifndef BASE_KV_LAYOUT_H
 #define BASE_KV_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,7 +43,8 @@ enum {
 
 /* Bookkeeping beside the data block. 16 bytes an entry, with the bias 20. */
 struct kv_meta {
-    float log_beta[KV_UNIT]; /* log retention, <= 0; 0 = never fades */
+    float log_beta[KV_UNIT]; /* log retention, <= 0; 0 = never fades; NaN:
+                                it is still to come */
     /* What a policy that looks at more than retention and age has said of it
      * (cache/policy/standing.h), <= 0; 0 = nothing yet, it stays. */
     float standing[KV_UNIT];
@@ -61,6 +63,13 @@ struct kv_layout {
 };
 
 void kv_layout_init(struct kv_layout *l, enum kv_type type, uint32_t head_dim);
+
+/* True of an entry whose log_beta is still to come: it is a NaN, which gates
+ * never give (model_batch.defer_gates). Such an entry stays where it is. */
+static inline bool kv_is_deferred(const struct kv_meta *m, uint32_t slot)
+{
+    return m->log_beta[slot] != m->log_beta[slot];
+}
 
 /* "f16", "q8_0", "f32". */
 const char *kv_type_name(enum kv_type type);

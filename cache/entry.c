@@ -1,5 +1,6 @@
 #include "cache/entry.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* Elements of a key lie KV_LANES apart: those of its neighbours in between. */
@@ -33,6 +34,7 @@ void entry_copy(const struct pool *p, unit_id to, uint32_t dst, unit_id from,
     size_t row = (size_t)y->head_dim * y->elem_bytes;
     if (to == from && dst == src)
         return;
+    assert(!kv_is_deferred(pool_meta(p, from), src));
     copy_key(d + y->k + kv_key_index(y, dst, 0) * y->elem_bytes,
              s + y->k + kv_key_index(y, src, 0) * y->elem_bytes, y);
     memcpy(d + y->v + dst * row, s + y->v + src * row, row);
@@ -52,6 +54,8 @@ void entry_copy(const struct pool *p, unit_id to, uint32_t dst, unit_id from,
 
 void entry_copy_unit(const struct pool *p, unit_id to, unit_id from)
 {
+    for (uint32_t i = 0; i < KV_UNIT; i++)
+        assert(!kv_is_deferred(pool_meta(p, from), i));
     memcpy(pool_data(p, to), pool_data(p, from), pool_layout(p)->data_bytes);
     *pool_meta(p, to) = *pool_meta(p, from);
 }

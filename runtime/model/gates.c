@@ -1,6 +1,8 @@
 #include "base/hash.h"
 #include "runtime/model/model_internal.h"
 
+#include <assert.h>
+
 /* The first product is one more matrix beside q, k and v; the second runs
  * beside the attention, which for a single row has few tasks; the last, a few
  * rows, with the packing of its output. So gates add no parallel loop. */
@@ -15,7 +17,7 @@ static const struct gate_eval_layer *layer_of(const struct step *s)
 int model_gates_product(const struct step *s, struct product *out)
 {
     const struct model_gates *g = &s->m->gates;
-    if (g->map == NULL)
+    if (!s->has_gates)
         return 0;
     *out = (struct product){&layer_of(s)->w1, g->h1, g->eval.shape.width};
     return 1;
@@ -24,7 +26,7 @@ int model_gates_product(const struct step *s, struct product *out)
 void model_gates_activate(const struct step *s, uint32_t row0, uint32_t row1)
 {
     const struct model_gates *g = &s->m->gates;
-    if (g->map != NULL)
+    if (s->has_gates)
         gate_eval_activate(&g->eval, layer_of(s)->c1,
                            g->h1 + (size_t)row0 * g->eval.shape.width,
                            row1 - row0);
@@ -32,7 +34,7 @@ void model_gates_activate(const struct step *s, uint32_t row0, uint32_t row1)
 
 uint32_t model_gates_n_tasks(const struct step *s)
 {
-    if (!model_has_gates(s->m))
+    if (!s->has_gates)
         return 0;
     return (uint32_t)((layer_of(s)->w2.rows + TASK_ROWS - 1) / TASK_ROWS);
 }
@@ -50,7 +52,7 @@ void model_gates_task(const struct step *s, uint32_t task)
 void model_gates_store(const struct step *s, uint32_t row0, uint32_t row1)
 {
     const struct model_gates *g = &s->m->gates;
-    if (g->map == NULL)
+    if (!s->has_gates)
         return;
     uint32_t heads = s->m->cfg.n_kv_heads;
     const struct gate_eval_layer *l = layer_of(s);
@@ -69,23 +71,51 @@ void model_gates_store(const struct step *s, uint32_t row0, uint32_t row1)
         }
 }
 
+/* Hands out pieces of the scratch; with base NULL it only adds up. */
+struct layout {
+    uint8_t *base;
+    uint64_t bytes;
+};
+
+static void *cut(struct layout *l, uint64_t n, uint64_t size)
+{
+    void *at = l->base == NULL ? NULL : l->base + l->bytes;
+    l->bytes += n * size;
+    return at;
+}
+
+static void lay_out(struct model_gates *g, const struct gate_shape *shape,
+                    const struct model *m, struct layout *l)
+{
+    const uint64_t R = m->opt.max_rows, D = MODEL_DEFER_MAX, f = sizeof(float);
+    uint64_t layers = shape->n_layers, heads = shape->n_kv_heads;
+    uint64_t hidden = shape->kind == GATE_RG10 ? 2 : 1;
+    /* Pointers first, so that everything is aligned. */
+    g->later.to = cut(l, layers * D * heads, sizeof(*g->later.to));
+    g->later.x = cut(l, layers * D * shape->n_embd, f);
+    g->later.work_floats = D * (hidden * shape->width + heads);
+    g->later.work = cut(l, (uint64_t)workers_count(m->opt.workers),
+                        g->later.work_floats * f);
+    g->h1 = cut(l, R * shape->width, f);
+    g->h2 = cut(l, R * shape->width * (hidden - 1), f);
+    g->log_beta = cut(l, R * heads, f);
+}
+
 /* One mapping: the weights, then what a step writes. */
 static enum err make_gates(struct model_gates *g, const struct gate *gate,
                            const struct model *m, struct errmsg *e)
 {
-    uint64_t R = m->opt.max_rows, width = gate->shape.width;
-    uint64_t n_h2 = gate->shape.kind == GATE_RG10 ? R * width : 0;
-    uint64_t floats = R * width + n_h2 + R * gate->shape.n_kv_heads;
+    struct layout l = {0};
+    lay_out(g, &gate->shape, m, &l);
     g->weight_bytes = gate_eval_bytes(gate);
-    g->scratch_bytes = floats * sizeof(float);
+    g->scratch_bytes = l.bytes;
     g->map = model_map(g->weight_bytes + g->scratch_bytes);
     if (g->map == NULL)
         return err_set(e, ERR_NOMEM, "no memory for gates of width %u",
                        gate->shape.width);
     gate_eval_init(&g->eval, gate, m->ops, g->map);
-    g->h1 = (float *)(void *)((uint8_t *)g->map + g->weight_bytes);
-    g->h2 = g->h1 + R * width;
-    g->log_beta = g->h2 + n_h2;
+    l = (struct layout){.base = (uint8_t *)g->map + g->weight_bytes};
+    lay_out(g, &gate->shape, m, &l);
     return OK;
 }
 
@@ -117,6 +147,7 @@ enum err model_set_gates(struct model *m, const struct gate *gate,
         if (rc != OK)
             return rc;
     }
+    assert(m->gates.later.n == 0);
     model_gates_drop(m);
     m->gates = g;
     m->info.packed_bytes += g.weight_bytes;

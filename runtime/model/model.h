@@ -12,7 +12,9 @@
  *
  * With retention gates (model_set_gates) a step also writes how long each
  * entry stays useful, log_beta, into its metadata. That changes no logit and
- * no other metadata.
+ * no other metadata. No step reads it, so a small step may leave it to later
+ * (model_batch.defer_gates), with the same bits: reading the gates' weights
+ * is what they cost, and then they are read once for several tokens.
  *
  * Owns weights' packed forms and all scratch, sized at load.
  * Borrows the gguf (its mapping must outlive the model), ops and workers.
@@ -76,6 +78,10 @@ struct model_batch {
     uint32_t n_logits;          /* rows whose logits are wanted */
     const uint32_t *logit_rows; /* [n_logits], ascending row numbers */
     float *logits;              /* [n_logits][n_vocab], written */
+    /* log_beta of these rows may come later, with model_finish_gates(). Until
+     * then the caller lets nobody read it, and the entries of these rows stay
+     * where they are: not moved, copied, shared or freed. */
+    bool defer_gates;
 };
 
 /* Refuses by name what cannot be computed right: another architecture,
@@ -90,7 +96,8 @@ const struct model_info *model_info(const struct model *m);
 
 /* From now on steps run these gates, which are copied; NULL: none, and
  * log_beta stays as table_append() set it, 0. ERR_CONFLICT when they are made
- * for a model of another shape, ERR_NOMEM; the gates from before then stay. */
+ * for a model of another shape, ERR_NOMEM; the gates from before then stay.
+ * No row may be waiting for the gates from before (asserted). */
 MUST_CHECK enum err model_set_gates(struct model *m, const struct gate *gate,
                                     struct errmsg *e);
 /* The same with the gates that the user asks for, as in gate_find.h: which is
@@ -104,6 +111,13 @@ bool model_has_gates(const struct model *m);
 /* Do their scores compare across layers and heads? Those of kind rg, each
  * trained for its own head, do not. False without gates. */
 bool model_gates_are_tied(const struct model *m);
+
+/* Writes log_beta of all rows that it is still to come for. A step that may
+ * not defer does it first, and any step when it has too many to wait. Runs on
+ * the worker pool, between steps; costs nothing when there are none. */
+void model_finish_gates(struct model *m);
+/* Rows that log_beta is still to come for. */
+uint32_t model_n_deferred(const struct model *m);
 
 /* Moves the entries of a table together in RoPE position, so that a session
  * can go on when its next position would reach the model's context: in each

@@ -8,6 +8,7 @@
  * attention.c  keys and values into pages, attention over ragged lists
  * ffn.c      the feed-forward half of a block
  * gates.c    the retention gates beside the blocks
+ * gates_later.c  gates of several steps together, after them
  * reposition.c  other RoPE positions for the keys of a table
  * probe_step.c  what the probes of a step's sequences see
  *
@@ -73,12 +74,30 @@ struct scratch {
     uint64_t thread_bytes, units_bytes;
 };
 
+enum {
+    /* Rows of a step whose gates may wait. With more the weights are read for
+     * several rows anyway. */
+    MODEL_DEFER_STEP = 4,
+    MODEL_DEFER_MAX = 16 /* rows that wait in all */
+};
+
+/* Rows whose gates wait, by layer. */
+struct model_deferred {
+    uint32_t n;
+    float *x;   /* [n_layers][MODEL_DEFER_MAX][E] what the gates read */
+    float **to; /* [n_layers][MODEL_DEFER_MAX][n_kv_heads] their log_beta */
+    /* [n_threads][work_floats]: hidden rows and results of one layer. */
+    float *work;
+    uint64_t work_floats;
+};
+
 /* The gates and what a step writes for them. All zero: there are none. */
 struct model_gates {
     struct gate_eval eval;
     float *h1, *h2;  /* [R][width] hidden rows; no h2 in kind rg */
     float *log_beta; /* [R][n_kv_heads] */
-    void *map;       /* weights and scratch */
+    struct model_deferred later;
+    void *map; /* weights and scratch */
     uint64_t weight_bytes, scratch_bytes;
 };
 
@@ -153,6 +172,8 @@ struct step {
     const struct layer *layer;
     uint32_t i_layer, n_rows;
     uint32_t n_tasks, n_splits; /* of this layer's attention */
+    bool has_gates;             /* they run in this step */
+    bool defers_gates;          /* they run after it */
 };
 
 /* Where the keys and values of a row of the batch go. */
@@ -198,10 +219,11 @@ struct product {
 void model_multiply(struct model *m, const struct acts *a,
                     const struct product *p, int n);
 
-/* The gates of this layer, in the order of a step; without gates all of them
- * do nothing. W1 as one more product of s->h (returns how many products: 1 or
- * 0); the first hidden rows; W2 in tasks that any thread may run; the second
- * hidden rows, W3, and log_beta into the metadata. */
+/* The gates of this layer, in the order of a step; where they do not run in it
+ * (has_gates) all of them do nothing. W1 as one more product of s->h (returns
+ * how many products: 1 or 0); the first hidden rows; W2 in tasks that any
+ * thread may run; the second hidden rows, W3, and log_beta into the metadata.
+ */
 int model_gates_product(const struct step *s, struct product *out);
 void model_gates_activate(const struct step *s, uint32_t row0, uint32_t row1);
 uint32_t model_gates_n_tasks(const struct step *s);
@@ -209,6 +231,12 @@ void model_gates_task(const struct step *s, uint32_t task);
 void model_gates_store(const struct step *s, uint32_t row0, uint32_t row1);
 /* Back to a model without gates. */
 void model_gates_drop(struct model *m);
+
+/* Whether and when gates run is decided before a step. Gates that come after
+ * it need the rows of each layer, s->h, and get them all by the step's end. */
+void model_gates_begin(struct step *s);
+void model_gates_keep(const struct step *s);
+void model_gates_end(const struct step *s);
 
 /* What the probes see, when there are any: before a step, after the attention
  * of each layer (s->qkv, s->norm, the stored keys), after a step. */

@@ -195,16 +195,19 @@ void model_step(struct model *m, const struct model_batch *batch)
     if (batch->n_rows == 0)
         return;
     number_rows(&s);
+    model_gates_begin(&s);
     model_probes_begin(batch);
     model_each_tile(&s, s.n_rows, start_rows);
     for (uint32_t i = 0; i < m->cfg.n_layers; i++) {
         s.i_layer = i;
         s.layer = &m->layer[i];
         model_each_tile(&s, s.n_rows, attention_input);
+        model_gates_keep(&s);
         model_attention(&s);
         model_each_tile(&s, s.n_rows, ffn_input);
         model_ffn(&s);
     }
+    model_gates_end(&s);
     model_probes_end(batch);
     output(&s);
 }

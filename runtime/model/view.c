@@ -232,6 +232,7 @@ static void read_entries(struct view *v, uint32_t i)
     for (uint32_t e = 0; e < l->n; e++) {
         size_t at = l->first + e;
         struct place p = place_of(v, i, v->a.slot[at]);
+        assert(!kv_is_deferred(p.meta, p.slot));
         v->a.log_beta[at] = p.meta->log_beta[p.slot];
         if (wants_key || v->a.value_norm)
             v->model->ops->kv_load(y, p.data, p.slot, wants_key ? key : NULL,

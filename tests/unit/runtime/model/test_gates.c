@@ -1,13 +1,12 @@
 /* Gates inside the step: log_beta of every entry of every family's tiny model
  * against the model and the formula in double precision; and what gates must
  * not change. */
-#include "tests/unit/runtime/model/model_check.h"
+#include "tests/unit/runtime/model/gates_rig.h"
 
 #include "base/hash.h"
 #include "gates/train/frozen.h"
-#include "tests/unit/gates/gate_check.h"
 
-enum { TOKENS = 24, MAX_ROWS = 64, MAX_RUNS = 4, WIDTH = 12 };
+enum { TOKENS = 24 };
 
 static const char *const models[] = {"llama-gqa2-128-k", "llama-gqa2-96-linear",
                                      "llama-gqa3-64",    "llama-gqa4-80-llama3",
@@ -19,45 +18,6 @@ enum {
     /* With a sanitizer, one of each family is enough. */
     EVERY = CHECK_IS_SANITIZED ? 3 : 1
 };
-
-static void open_tiny(struct rig *r, const char *name, const struct ops *ops,
-                      enum kv_type kv_type, int n_threads)
-{
-    char path[256];
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
-    struct rig_options o = {.path = path,
-                            .ops = ops,
-                            .n_threads = n_threads,
-                            .kv_type = kv_type,
-                            .max_rows = MAX_ROWS,
-                            .max_runs = MAX_RUNS,
-                            .max_context = 128,
-                            .kv_bytes = 16 << 20};
-    rig_open(r, &o);
-}
-
-static struct gate *gates_for(const struct rig *r, enum gate_kind kind)
-{
-    const struct model_info *i = model_info(r->model);
-    struct gate_shape s = {i->n_layers, i->n_embd, i->n_kv_heads, WIDTH, kind};
-    return gate_check_random(&s, 2.0f, 7);
-}
-
-static void set_gates(const struct rig *r, const struct gate *g)
-{
-    struct errmsg m = {""};
-    if (model_set_gates(r->model, g, &m) != OK)
-        fail_msg("%s", m.text);
-}
-
-static void make_tokens(int32_t *tokens, uint32_t n, uint32_t n_vocab,
-                        uint64_t seed)
-{
-    struct rng rng;
-    rng_seed(&rng, seed);
-    for (uint32_t i = 0; i < n; i++)
-        tokens[i] = (int32_t)rng_below(&rng, n_vocab);
-}
 
 /* ------------------------------------------- the model in double precision */
 
@@ -215,13 +175,6 @@ static double *formula(const struct rig *r, const struct gate *g,
 
 /* --------------------------------------------------- what the tables hold */
 
-static float log_beta_of(const struct table *t, uint32_t layer, uint32_t head,
-                         uint32_t i)
-{
-    const struct kv_list *l = table_list(t, layer, head);
-    return pool_meta(t->pool, l->unit[i / KV_UNIT])->log_beta[i % KV_UNIT];
-}
-
 /* Largest relative error over all entries of a table. */
 static double error_of(const struct table *t, const double *want, uint32_t n)
 {
@@ -234,20 +187,6 @@ static double error_of(const struct table *t, const double *want, uint32_t n)
                 most = e > most ? e : most;
             }
     return most;
-}
-
-/* All log_beta of a table, [layer][head][entry]; free() them. */
-static float *read_all(const struct table *t, size_t *n_floats)
-{
-    uint32_t n = t->list[0].len;
-    *n_floats = (size_t)t->n_layers * t->n_kv_heads * n;
-    float *all = calloc(*n_floats, sizeof(*all));
-    assert_non_null(all);
-    for (uint32_t l = 0, k = 0; l < t->n_layers; l++)
-        for (uint32_t h = 0; h < t->n_kv_heads; h++)
-            for (uint32_t i = 0; i < n; i++)
-                all[k++] = log_beta_of(t, l, h, i);
-    return all;
 }
 
 static void every_entry_of_every_family_has_its_log_beta(void **state)
@@ -377,11 +316,17 @@ gates_of_another_shape_are_refused_and_memory_is_counted(void **state)
     struct gate *g = gates_for(&r, GATE_RG10);
     set_gates(&r, g);
     const struct model_info with = *i;
-    /* Weights of two bytes, hidden rows of four. */
+    /* Weights of two bytes, hidden rows of four. Beside those of a step 16
+     * rows can wait: their inputs, where results go, and the hidden rows of a
+     * layer for the one thread. */
+    uint64_t rows = WIDTH + WIDTH + i->n_kv_heads;
+    uint64_t waits = i->n_layers * (i->n_embd * sizeof(float) +
+                                    i->n_kv_heads * sizeof(float *)) +
+                     rows * sizeof(float);
     assert_true(with.packed_bytes - before.packed_bytes >=
                 2 * gate_n_params(g));
     assert_int_equal(with.scratch_bytes - before.scratch_bytes,
-                     sizeof(float) * MAX_ROWS * (2 * WIDTH + i->n_kv_heads));
+                     sizeof(float) * MAX_ROWS * rows + 16 * waits);
     for (int k = 0; k < 3; k++) {
         struct gate_shape s = g->shape;
         uint32_t *const field[] = {&s.n_layers, &s.n_embd, &s.n_kv_heads};
