@@ -243,6 +243,7 @@ void engine_admit(struct engine *e)
 {
     if (!e->look || e->queue.n == 0)
         return;
+    engine_finish_gates(e);
     e->look = false;
     queue_admit(&e->queue, try_start, e);
 }
@@ -287,6 +288,7 @@ void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
     if (g->now.state == GEN_WAITING) {
         queue_remove(&e->queue, &g->node);
     } else {
+        engine_finish_gates(e);
         if (!e->is_ending)
             engine_cut_at_end(e, g);
         leave_running(e, g);

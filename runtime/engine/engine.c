@@ -104,6 +104,9 @@ static void *run(void *user)
 {
     struct engine *e = user;
     while (engine_take_in(e)) {
+        e->goes_on = engine_goes_on(e);
+        if (!e->goes_on)
+            engine_finish_gates(e);
         engine_purge_cancelled(e);
         engine_do_flush(e);
         engine_admit(e);
@@ -115,6 +118,7 @@ static void *run(void *user)
             show(e);
         }
     }
+    engine_finish_gates(e);
     engine_end_all(e, GEN_FINISH_SHUTDOWN);
     show(e);
     engine_tell_flushed(e);

@@ -8,6 +8,7 @@
  *   cap.c      caps of sessions, while they run and when they come to rest
  *   reposition.c  sessions that come to the end of the context
  *   plan.c     who gets how many rows of the next step, and room for them
+ *   gates.c    gates of answers' tokens, computed for several steps together
  *   step.c     one step: batch, model, tokens, text
  *
  * Fields under `mu` are shared with other threads. All others belong to the
@@ -109,6 +110,7 @@ struct engine {
     bool look;        /* something changed that may let a request start */
     bool is_ending;   /* all end: what comes to rest is of no use to anybody */
     bool said_bad;    /* logits without numbers were logged */
+    bool goes_on;     /* this round is nothing but the answers' next tokens */
 
     /* Step memory. */
     uint64_t memory_bytes;             /* of what follows */
@@ -201,6 +203,15 @@ void engine_cut_at_end(struct engine *e, struct gen *g);
 uint32_t engine_context_margin(const struct engine *e);
 /* Re-positions sessions that the planned step would lead past the context. */
 void engine_reposition(struct engine *e);
+
+/* gates.c. While answers only go on, the model leaves the gates of their tokens
+ * to later. They are finished before anything else is done: by the engine's
+ * loop, for every round that is more than such a step, and again by whoever
+ * reads log_beta, or moves, copies, shares or frees entries. */
+void engine_finish_gates(struct engine *e);
+/* What is due is a step of such answers and nothing else, as far as can be
+ * told before it is planned. */
+bool engine_goes_on(const struct engine *e);
 
 /* plan.c. Sets `take` of all running requests. All room is there then. */
 void engine_plan(struct engine *e);

@@ -35,6 +35,7 @@ void engine_do_flush(struct engine *e)
 {
     if (!e->flushing)
         return;
+    engine_finish_gates(e);
     while (e->sessions.rest.first)
         session_drop(&e->sessions, e->sessions.rest.first);
     e->look = true;

@@ -5,6 +5,11 @@ static void step_model(void *self, const struct model_batch *batch)
     model_step(self, batch);
 }
 
+static void finish_gates(void *self)
+{
+    model_finish_gates(self);
+}
+
 static uint32_t reposition(void *self, struct table *table)
 {
     return model_reposition(self, table);
@@ -19,6 +24,7 @@ void lm_of_model(struct lm *out, struct model *m)
     out->n_kv_heads = info->n_kv_heads;
     out->head_dim = info->head_dim;
     out->step = step_model;
+    out->finish_gates = finish_gates;
     out->reposition = reposition;
     out->model = m;
 }

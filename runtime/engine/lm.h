@@ -4,7 +4,7 @@
  * keeps its keys and values in tables of the pool; tests put in one whose
  * answers show what it was given.
  *
- * Borrows self. Threads: both functions by the engine thread only.
+ * Borrows self. Threads: all functions by the engine thread only.
  */
 #ifndef RUNTIME_ENGINE_LM_H
 #define RUNTIME_ENGINE_LM_H
@@ -17,6 +17,8 @@ struct lm {
     void *self;
     uint32_t n_vocab, n_layers, n_kv_heads, head_dim;
     void (*step)(void *self, const struct model_batch *batch);
+    /* As model_finish_gates(); NULL where step() never defers any. */
+    void (*finish_gates)(void *self);
     /* As model_reposition(): between steps, all units private. */
     uint32_t (*reposition)(void *self, struct table *table);
     /* What probes are for (watch.h); NULL: nothing can be merged. */

@@ -23,6 +23,7 @@ static bool has_reached_the_end(const struct engine *e, const struct gen *g)
 /* What is shared must be the session's own by now. */
 static void turn_keys(struct engine *e, struct session *s)
 {
+    engine_finish_gates(e);
     s->rope = e->lm.reposition(e->lm.self, s->table);
     watch_moved(s);
     ranking_moved(s);
@@ -45,6 +46,7 @@ static void move_together(struct engine *e, struct gen *g)
     struct session *s = g->session;
     struct evict_result r;
     int64_t start = clock_us();
+    engine_finish_gates(e);
     if (!engine_own_units(e, s))
         assert(false && "a guarantee has a unit to spare");
     /* A list that is as long as the context leaves no position to go on. */

@@ -69,6 +69,7 @@ static bool work(struct engine *e, uint64_t max_looks, int64_t start,
                  uint64_t *gone)
 {
     struct evict_result r;
+    engine_finish_gates(e);
     bool ended =
         evict_step(e->evict, max_looks, e->slice / ENGINE_TAKE_COST, &r);
     engine_note_stall(e, start);
@@ -92,6 +93,7 @@ static void work_until(struct engine *e, uint64_t need, int64_t start,
 static void begin(struct engine *e, uint64_t need, bool squeeze)
 {
     uint64_t high = need + slack(e), has = engine_free_units(e);
+    engine_finish_gates(e);
     evict_begin(e->evict, high > has ? (high - has) * KV_UNIT : 1, squeeze);
 }
 
@@ -147,6 +149,7 @@ uint64_t engine_rate(const struct engine *e)
 
 static bool drop(struct engine *e, struct session *s)
 {
+    engine_finish_gates(e);
     session_drop(&e->sessions, s);
     e->stats.dropped_sessions++;
     return true;
@@ -227,6 +230,7 @@ static bool forget_shared(struct engine *e, uint64_t need)
     if (e->sessions.running.n < 2 || !somebody_forgets(e))
         return false;
     int64_t start = clock_us();
+    engine_finish_gates(e);
     evict_shared(e->evict, need > has ? (need - has) * KV_UNIT : 1, &r);
     engine_note_stall(e, start);
     return engine_count(e, &r) > 0;
@@ -245,6 +249,7 @@ bool engine_own_units(struct engine *e, struct session *s)
 {
     uint32_t i_list, i_unit;
     bool is_done = true;
+    engine_finish_gates(e);
     while (is_done && session_find_shared(s, &i_list, &i_unit)) {
         if (pool_reserve(e->pool, 1) == OK)
             session_own_unit(&e->sessions, s, i_list, i_unit);
@@ -261,6 +266,7 @@ void engine_cut(struct engine *e, uint32_t n)
     if (n == 0)
         return;
     int64_t start = clock_us();
+    engine_finish_gates(e);
     evict_cut(e->evict, e->limit, n, &r);
     engine_note_stall(e, start);
     (void)engine_count(e, &r);

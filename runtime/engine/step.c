@@ -226,6 +226,7 @@ void engine_step(struct engine *e)
         .n_logits = b.n_logits,
         .logit_rows = e->logit_row,
         .logits = e->logits,
+        .defer_gates = e->goes_on && e->lm.finish_gates,
     };
     e->lm.step(e->lm.self, &batch);
     for (uint32_t i = 0; i < b.n_runs; i++)

@@ -42,7 +42,10 @@ struct small {
 struct small_setting {
     uint32_t tokens; /* the budget, in those of an f16 pool */
     int n_threads;   /* 0: 2 */
-    bool watch_columns, reposition, per_head_sets;
+    bool watch_columns, reposition, per_head_sets, unbounded_context;
+    /* NULL: small_step(), and nothing is left to later. */
+    void (*step)(void *self, const struct model_batch *batch);
+    void (*finish_gates)(void *self);
     const struct merge_options *merge; /* NULL: the default */
 };
 
@@ -204,13 +207,15 @@ static inline void small_set_up_as(struct small *s, const char *name,
         .n_recent = SMALL_RECENT,
         .watch_columns = set->watch_columns,
         .reposition = set->reposition,
+        .unbounded_context = set->unbounded_context,
         .per_head_sets = set->per_head_sets};
     const struct lm lm = {.self = s,
                           .n_vocab = TOY_VOCAB,
                           .n_layers = SMALL_LAYERS,
                           .n_kv_heads = SMALL_HEADS,
                           .head_dim = i->head_dim,
-                          .step = small_step,
+                          .step = set->step ? set->step : small_step,
+                          .finish_gates = set->finish_gates,
                           .reposition = small_reposition,
                           .model = s->rig.model};
     if (engine_new_lm(&s->e, &eo, &lm, &m) != OK)
