@@ -26,34 +26,12 @@ struct bench {
     struct chooser *chooser;
 };
 
-static void feed(struct bench *b, const int32_t *tokens)
-{
-    for (uint32_t at = 0; at < N; at += 50) {
-        struct model_run run = {
-            .table = b->table, .n_rows = 50, .pos = at, .probe = b->probe};
-        struct model_batch batch = {
-            .n_rows = 50, .tokens = tokens + at, .n_runs = 1, .runs = &run};
-        rig_grow(&b->rig, b->table, 50);
-        model_step(b->rig.model, &batch);
-    }
-}
-
-/* Float32 arithmetic and cache, so that what differs from float64 is
- * rounding. */
 static void bench_open(struct bench *b)
 {
     memset(b, 0, sizeof(*b));
     golden_open(&b->golden, "tests/golden/eval/fates.golden");
-    struct rig_options o = {.path =
-                                "tests/golden/model/tiny/qwen3-gqa2-128.gguf",
-                            .ops = &ops_reference,
-                            .n_threads = 2,
-                            .kv_type = KV_F32,
-                            .max_rows = 64,
-                            .max_runs = 1,
-                            .max_context = N,
-                            .kv_bytes = 16 << 20};
-    rig_open(&b->rig, &o);
+    rig_open_reference(&b->rig, "tests/golden/model/tiny/qwen3-gqa2-128.gguf",
+                       N);
     struct probe_options p = {.n_window = W,
                               .parts = merging_parts(FATE_BAND | FATE_COLUMN),
                               .max_tokens = N};
@@ -65,7 +43,7 @@ static void bench_open(struct bench *b)
                                 .max_tokens = N};
     assert_int_equal(chooser_new(&b->chooser, &size, NULL), OK);
     int32_t *tokens = golden_copy(&b->golden, "tokens", "i32");
-    feed(b, tokens);
+    rig_feed_probe(&b->rig, b->table, b->probe, tokens, N, 50);
     free(tokens);
     assert_int_equal(chooser_look(b->chooser, b->table, b->probe, N,
                                   policy_find("selkv-window")->needs),

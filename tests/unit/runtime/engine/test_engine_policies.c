@@ -66,15 +66,7 @@ static void open_pure(struct pure *p, uint32_t n)
     assert_int_equal(probe_new(&p->probe, p->rig.model, &o, NULL), OK);
     assert_int_equal(view_new(&p->view, p->rig.model), OK);
     small_text(token, SMALL_PROMPT, 0);
-    for (uint32_t at = 0, k; at < n; at += k) {
-        k = n - at < 64 ? n - at : 64;
-        struct model_run run = {
-            .table = p->table, .n_rows = k, .pos = at, .probe = p->probe};
-        const struct model_batch b = {
-            .n_rows = k, .tokens = token + at, .n_runs = 1, .runs = &run};
-        rig_grow(&p->rig, p->table, k);
-        model_step(p->rig.model, &b);
-    }
+    rig_feed_probe(&p->rig, p->table, p->probe, token, n, SMALL_ROWS);
     small_draw_retention(p->table);
 }
 

@@ -85,6 +85,22 @@ static inline void rig_open(struct rig *r, const struct rig_options *o)
     r->n_vocab = model_info(r->model)->n_vocab;
 }
 
+/* A tiny model in float32 arithmetic, its cache too, so that what differs from
+ * float64 is rounding. For steps of up to 64 rows of one sequence. */
+static inline void rig_open_reference(struct rig *r, const char *path,
+                                      uint32_t max_context)
+{
+    const struct rig_options o = {.path = path,
+                                  .ops = &ops_reference,
+                                  .n_threads = 2,
+                                  .kv_type = KV_F32,
+                                  .max_rows = 64,
+                                  .max_runs = 1,
+                                  .max_context = max_context,
+                                  .kv_bytes = 16 << 20};
+    rig_open(r, &o);
+}
+
 static inline void rig_close(struct rig *r)
 {
     pool_free(r->pool);
@@ -141,6 +157,21 @@ static inline void rig_feed(const struct rig *r, struct table *t,
         done += n_wanted;
     }
     free(wanted);
+}
+
+/* The same from position 0 on, watched by a probe. */
+static inline void rig_feed_probe(const struct rig *r, struct table *t,
+                                  struct probe *p, const int32_t *tokens,
+                                  uint32_t n, uint32_t chunk)
+{
+    for (uint32_t at = 0; at < n; at += chunk) {
+        uint32_t k = n - at < chunk ? n - at : chunk;
+        struct model_run run = {.table = t, .n_rows = k, .pos = at, .probe = p};
+        const struct model_batch b = {
+            .n_rows = k, .tokens = tokens + at, .n_runs = 1, .runs = &run};
+        rig_grow(r, t, k);
+        model_step(r->model, &b);
+    }
 }
 
 static inline int32_t check_argmax(const float *x, uint32_t n)

@@ -49,35 +49,12 @@ struct bench {
     struct view *view;
 };
 
-static void feed(struct bench *b, const int32_t *tokens)
-{
-    for (uint32_t at = 0; at < N; at += 64) {
-        uint32_t n = N - at < 64 ? N - at : 64;
-        struct model_run run = {
-            .table = b->table, .n_rows = n, .pos = at, .probe = b->probe};
-        struct model_batch batch = {
-            .n_rows = n, .tokens = tokens + at, .n_runs = 1, .runs = &run};
-        rig_grow(&b->rig, b->table, n);
-        model_step(b->rig.model, &batch);
-    }
-}
-
-/* Float32 arithmetic and cache, so that what differs from float64 is
- * rounding. */
 static void bench_open(struct bench *b)
 {
     memset(b, 0, sizeof(*b));
     golden_open(&b->golden, "tests/golden/policy/qwen3-gqa2-128.golden");
-    struct rig_options o = {.path =
-                                "tests/golden/model/tiny/qwen3-gqa2-128.gguf",
-                            .ops = &ops_reference,
-                            .n_threads = 2,
-                            .kv_type = KV_F32,
-                            .max_rows = 64,
-                            .max_runs = 1,
-                            .max_context = N,
-                            .kv_bytes = 16 << 20};
-    rig_open(&b->rig, &o);
+    rig_open_reference(&b->rig, "tests/golden/model/tiny/qwen3-gqa2-128.gguf",
+                       N);
     struct probe_options p = {.n_window = W,
                               .parts =
                                   PROBE_BAND | PROBE_COLUMNS | PROBE_FUTURE,
@@ -87,7 +64,7 @@ static void bench_open(struct bench *b)
     assert_int_equal(probe_new(&b->probe, b->rig.model, &p, NULL), OK);
     assert_int_equal(view_new(&b->view, b->rig.model), OK);
     int32_t *tokens = golden_copy(&b->golden, "tokens", "i32");
-    feed(b, tokens);
+    rig_feed_probe(&b->rig, b->table, b->probe, tokens, N, 64);
     free(tokens);
 }
 
