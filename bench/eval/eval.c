@@ -62,7 +62,8 @@ static const struct option options[] = {
      .field = FIELD(policy),
      .shown_dflt = "full, no-context and all others that can be had",
      .word = "NAMES",
-     .help = "Policies to compare. full keeps everything, no-context nothing "
+     .help = "Policies to compare. full (the server's exact) keeps "
+             "everything, no-context nothing "
              "of the document: the two ends of the scale. A policy merges what "
              "it does not keep with a fate after its name, keydiff+merge "
              "(lookm, kvmerger, weightedkv and cam besides merge, which is "
