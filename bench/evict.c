@@ -7,11 +7,13 @@
  * computes nothing, so all time between the end of one of its steps and the
  * begin of the next is the engine's. 200 conversations fill the pool and come
  * to rest. Then answers and prompts run until the pool has been passed over
- * several times. Printed are, of the times between steps, the longest (the
- * stall that an answer feels), the sum, and the median, which is what a step
- * costs without forgetting. And the same in processor time of the engine's
- * thread, which busy neighbours of the machine do not stretch; they rather keep
- * the other threads from helping, so on idle cores it is less.
+ * several times, and single requests that take much from others, or have much
+ * to lose by caps of their own, beside a short answer. Printed are, of the
+ * times between steps, the longest (the stall that an answer feels), the sum,
+ * and the median, which is what a step costs without forgetting. And the same
+ * in processor time of the engine's thread, which busy neighbours of the
+ * machine do not stretch; they rather keep the other threads from helping, so
+ * on idle cores it is less.
  */
 #include <math.h>
 #include <stdio.h>
@@ -175,8 +177,8 @@ static void say(struct chat *c, uint32_t n, struct rng *r)
         c->token[c->n++] = (int32_t)rng_below(r, VOCAB - 1);
 }
 
-static struct gen *ask(struct idle_model *m, const int32_t *token, uint32_t n,
-                       uint32_t max_tokens)
+static struct gen *ask_capped(struct idle_model *m, const int32_t *token,
+                              uint32_t n, uint32_t max_tokens, uint32_t cap)
 {
     struct gen_request q = {0};
     struct gen *g = NULL;
@@ -186,6 +188,7 @@ static struct gen *ask(struct idle_model *m, const int32_t *token, uint32_t n,
     q.params.has_max_tokens = q.params.ignore_eos = true;
     q.params.max_tokens = max_tokens;
     q.forget = m->engine->o.forget.rules;
+    q.forget.session_tokens = cap;
     q.tokens = malloc(n * sizeof(*q.tokens));
     if (!q.tokens)
         must(ERR_NOMEM, NULL);
@@ -193,6 +196,12 @@ static struct gen *ask(struct idle_model *m, const int32_t *token, uint32_t n,
     q.n_tokens = n;
     must(engine_submit(m->engine, &q, &g, &why, &text), &text);
     return g;
+}
+
+static struct gen *ask(struct idle_model *m, const int32_t *token, uint32_t n,
+                       uint32_t max_tokens)
+{
+    return ask_capped(m, token, n, max_tokens, 0);
 }
 
 /* A prompt unlike all others. */
@@ -321,6 +330,42 @@ static void load(struct idle_model *m, const char *what, uint64_t n_entries,
     look(m, what, before, seconds_of(CLOCK_MONOTONIC) - start);
 }
 
+/* One request, for which those of the pool make room, and which may be above
+ * limits of its own. `times`: the same again, so that it finds itself. */
+struct request {
+    const char *what;
+    uint32_t n, answer, cap, times;
+};
+
+static const struct request requests[] = {
+    {"a prompt of 32,000", 32000, 0, 0, 1},
+    {"an answer to it", 32000, 20, 0, 1},
+    {"the same twice", 32000, 20, 0, 2},
+    {"cut to a cap of 1,024", 8000, 20, 1024, 1},
+    {"12,000 to 4,096", 12000, 20, 4096, 1},
+    {"at a cap of 512", 600, 2000, 512, 1},
+    {"at a cap of 16,384", 16300, 500, 16384, 1},
+};
+
+enum { REQUEST_MAX = 32000 };
+
+/* What it does to a short answer after the other beside it. */
+static void beside(struct idle_model *m, const struct request *q, struct rng *r)
+{
+    static int32_t token[REQUEST_MAX];
+    struct chat c = {.token = token};
+    uint64_t before = gone_now(m);
+    double start = seconds_of(CLOCK_MONOTONIC);
+    struct gen *other = ask_new(m, TURN, 1 << 19, r);
+    say(&c, q->n, r);
+    for (uint32_t i = 0; i < q->times; i++)
+        finish(ask_capped(m, token, q->n, q->answer, q->cap));
+    gen_release(other);
+    while (!engine_is_idle(m->engine))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    look(m, q->what, before, seconds_of(CLOCK_MONOTONIC) - start);
+}
+
 int main(int argc, char **argv)
 {
     double millions = argc > 1 ? atof(argv[1]) : 10;
@@ -353,6 +398,8 @@ int main(int argc, char **argv)
     load(&m, "answers", n_entries, false, &r);
     load(&m, "answers and prompts", n_entries, true, &r);
     turns(&m, chat, &r);
+    for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++)
+        beside(&m, &requests[i], &r);
     engine_free(e);
     tokenizer_free(tokenizer);
     workers_free(workers);

@@ -95,9 +95,10 @@ static void roll_back(struct engine *e, const struct gen *g,
         return;
     uint64_t need = session_fork_units(from, n) +
                     table_units_for(e->n_lists, g->request.n_tokens - n);
+    if (need <= engine_free_units(e))
+        return;
     uint64_t copies = table_truncate_units(from->table, n);
-    if (need <= engine_free_units(e) || copies > UINT32_MAX ||
-        pool_reserve(e->pool, (uint32_t)copies) != OK)
+    if (copies > UINT32_MAX || pool_reserve(e->pool, (uint32_t)copies) != OK)
         return;
     uint64_t taken = session_roll_back(&e->sessions, from, n);
     pool_unreserve(e->pool, (uint32_t)(copies - taken));
@@ -289,6 +290,7 @@ void engine_end(struct engine *e, struct gen *g, enum gen_finish finish)
         queue_remove(&e->queue, &g->node);
     } else {
         engine_finish_gates(e);
+        engine_forget_cut(e, g);
         if (!e->is_ending)
             engine_cut_at_end(e, g);
         leave_running(e, g);

@@ -109,6 +109,7 @@ static void *run(void *user)
             engine_finish_gates(e);
         engine_purge_cancelled(e);
         engine_do_flush(e);
+        engine_cut_some(e);
         engine_admit(e);
         engine_expire(e);
         show(e);
@@ -134,6 +135,8 @@ static void *run(void *user)
 static void free_memory(struct engine *e)
 {
     evict_free(e->evict);
+    evict_free(e->cuts);
+    evict_free(e->slow);
     watches_free(e->watches);
     ranker_free(e->ranker);
     if (e->sessions.pool)
@@ -173,6 +176,24 @@ static enum err check_options(const struct engine_options *o, struct errmsg *m)
     return OK;
 }
 
+static enum err new_pass(struct engine *e, struct evict **out,
+                         uint32_t max_sessions, bool only_cuts)
+{
+    const struct evict_setup setup = {
+        .sessions = &e->sessions,
+        .workers = e->o.workers,
+        .watches = e->watches,
+        .ranker = e->ranker,
+        .options = &e->o.forget,
+        .max_sessions = max_sessions,
+        .only_cuts = only_cuts,
+    };
+    enum err rc = evict_new(out, &setup);
+    if (rc == OK)
+        e->memory_bytes += evict_bytes(*out);
+    return rc;
+}
+
 static enum err new_evict(struct engine *e)
 {
     uint64_t most = (uint64_t)e->n_units / e->n_lists + e->o.max_running;
@@ -208,17 +229,11 @@ static enum err new_evict(struct engine *e)
     if (rc != OK)
         return rc;
     e->memory_bytes += ranker_bytes(e->ranker);
-    const struct evict_setup setup = {
-        .sessions = &e->sessions,
-        .workers = e->o.workers,
-        .watches = e->watches,
-        .ranker = e->ranker,
-        .options = &e->o.forget,
-        .max_sessions = e->max_sessions,
-    };
-    rc = evict_new(&e->evict, &setup);
+    rc = new_pass(e, &e->evict, e->max_sessions, false);
     if (rc == OK)
-        e->memory_bytes += evict_bytes(e->evict);
+        rc = new_pass(e, &e->cuts, e->o.max_running, true);
+    if (rc == OK)
+        rc = new_pass(e, &e->slow, 1, true);
     return rc;
 }
 

@@ -7,6 +7,7 @@
  *   room.c     room in the pool: what is free, forgotten, dropped, cut
  *   cap.c      caps of sessions, while they run and when they come to rest
  *   reposition.c  sessions that come to the end of the context
+ *   cut.c      cuts of sessions, at once or in slices
  *   plan.c     who gets how many rows of the next step, and room for them
  *   gates.c    gates of answers' tokens, computed for several steps together
  *   step.c     one step: batch, model, tokens, text
@@ -92,7 +93,10 @@ struct engine {
     struct pool *pool;
     struct sessions sessions;
     uint32_t max_sessions;
-    struct evict *evict;
+    struct evict *evict; /* passes under pressure */
+    struct evict *cuts;  /* of sessions with a limit, at once */
+    struct evict *slow;  /* and in slices: that of `cutting`, or NULL */
+    struct gen *cutting;
     uint64_t slice; /* ENGINE_SLICE; less in tests */
     struct watches *watches;
     struct ranker *ranker;
@@ -183,8 +187,20 @@ void engine_note_stall(struct engine *e, int64_t start);
 /* Copies, for this session alone, what others share with it. False: no unit is
  * free for the rest, and none can be had. */
 bool engine_own_units(struct engine *e, struct session *s);
-/* Cuts the n sessions of e->limit. */
-void engine_cut(struct engine *e, uint32_t n);
+/* cut.c. Cuts n sessions to their limits, at once. */
+void engine_cut(struct engine *e, const struct evict_limit *l, uint32_t n);
+/* Leaves a cut to engine_cut_some() where others would feel it, and its session
+ * waits. False: it is not that large, or can only be made at once. */
+bool engine_cut_later(struct engine *e, struct gen *g,
+                      const struct evict_limit *l);
+/* Works on a cut that was left, before a step is planned. */
+void engine_cut_some(struct engine *e);
+/* Brings the one that is worked on to its end. False: there is none. */
+bool engine_finish_cut(struct engine *e);
+/* g's is not made. */
+void engine_forget_cut(struct engine *e, struct gen *g);
+/* Entries that each may look at in a step when both passes are worked on. */
+uint64_t engine_slice(const struct engine *e);
 /* Drops the session at rest that was least recently used, `spare` (or NULL)
  * only when it is the last. False: none is at rest. */
 bool engine_drop_oldest(struct engine *e, const struct session *spare);
@@ -195,6 +211,8 @@ void engine_bound_sessions(struct engine *e, const struct session *spare);
 uint64_t engine_cap(const struct engine *e, const struct gen *g);
 /* After a step: sessions give up what they have beyond their caps. */
 void engine_cut_to_caps(struct engine *e);
+/* After a cut in slices: what others have come to share meanwhile. */
+void engine_cut_rest(struct engine *e, struct gen *g);
 /* The same of one that is about to rest, whatever has ended it. */
 void engine_cut_at_end(struct engine *e, struct gen *g);
 

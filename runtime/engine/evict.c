@@ -17,7 +17,7 @@ enum {
     FREED_COST = 64     /* entries that go, for one */
 };
 
-static void drop(void *user, const struct session *s);
+static void leave(void *user, const struct session *s);
 
 static void *new_array(struct evict *e, size_t n, size_t size)
 {
@@ -39,7 +39,8 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
         .max_sessions = o->max_sessions,
         .max_tenants = o->sessions->n_tenants,
         .max_lists = (uint32_t)lists,
-        .max_undecided = n_units, /* KV_UNIT entries a unit, of them 1/16 */
+        /* KV_UNIT entries a unit; of all of them 1/16, or of some of them. */
+        .max_undecided = o->only_cuts ? n_units / 8 + 1 : n_units,
         .n_threads = o->workers ? workers_count(o->workers) : 1,
     };
     e->session = new_array(e, n, sizeof(*e->session));
@@ -52,7 +53,8 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
     e->user_table = new_array(e, n, sizeof(*e->user_table));
     e->shared = new_array(e, n, sizeof(*e->shared));
     e->tenant = new_array(e, size.max_tenants, sizeof(*e->tenant));
-    e->unit_users = new_array(e, n_units, sizeof(*e->unit_users));
+    e->unit_users =
+        new_array(e, o->only_cuts ? 1 : n_units, sizeof(*e->unit_users));
     if (!e->tenant || !e->unit_users || !e->share || !e->session || !e->of ||
         !e->cause || !e->group || !e->job || !e->user || !e->user_table ||
         !e->shared || select_new(&e->select, &size) != OK) {
@@ -60,8 +62,7 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
         return ERR_NOMEM;
     }
     e->bytes += select_bytes(&size);
-    o->sessions->on_drop = drop;
-    o->sessions->on_drop_user = e;
+    sessions_listen(o->sessions, (struct session_listener){leave, e});
     *out = e;
     return OK;
 }
@@ -70,8 +71,7 @@ void evict_free(struct evict *e)
 {
     if (!e)
         return;
-    if (e->o.sessions->on_drop_user == e)
-        e->o.sessions->on_drop = NULL;
+    sessions_unlisten(e->o.sessions, e);
     select_free(e->select);
     free(e->unit_users);
     free(e->tenant);
@@ -147,7 +147,8 @@ struct select_session *evict_add(struct evict *e, struct session *s,
         .pin = s->pin,
         .n_pins = s->n_pins,
         .n_seen = s->n_stored,
-        .keep = !session_forgets(s) || s->is_kept,
+        .keep = !session_forgets(s) || s->is_kept ||
+                (s->is_cut && cause == ENGINE_PRESSURE),
         .tenant = s->tenant,
         .offset = score_offset(weight, e->o.options->idle_decay, idle),
         .cap_offset = score_offset(weight, 0.0, 0),
@@ -191,7 +192,7 @@ void evict_start(struct evict *e, uint64_t k, bool is_all)
     e->in.pool = e->o.sessions->pool;
     e->in.session = e->session;
     e->in.tenant = e->tenant;
-    e->in.unit_users = e->unit_users;
+    e->in.unit_users = e->o.only_cuts ? NULL : e->unit_users;
     e->in.n_tenants = e->o.sessions->n_tenants;
     e->in.k = k;
     e->in.min_head = o->min_head;
@@ -202,7 +203,6 @@ void evict_start(struct evict *e, uint64_t k, bool is_all)
         assert(false && "the pass is within its size");
     e->is_under_way = true;
     e->is_chosen = false;
-    e->epoch = e->o.sessions->epoch;
 }
 
 /* ------------------------------------------------------------ the shares */
@@ -295,7 +295,7 @@ void evict_begin(struct evict *e, uint64_t k, bool squeeze)
 
 bool evict_is_under_way(const struct evict *e)
 {
-    return e->is_under_way && e->epoch == e->o.sessions->epoch;
+    return e->is_under_way;
 }
 
 /* Takes the jobs of a session out of those to come. */
@@ -308,15 +308,17 @@ static void drop_jobs(struct evict *e, uint32_t i_session)
     e->n_jobs = n;
 }
 
-/* A session ends, or is ranked anew: it is no part of what is under way any
- * more. */
-static void drop(void *user, const struct session *s)
+/* A session ends, is ranked anew, or is changed by others: it is no part of
+ * what is under way any more. */
+static void leave(void *user, const struct session *s)
 {
     struct evict *e = user;
     uint32_t i = 0;
-    while (e->is_under_way && i < e->in.n_sessions && e->of[i] != s)
+    if (!e->is_under_way || e->is_taking)
+        return;
+    while (i < e->in.n_sessions && e->of[i] != s)
         i++;
-    if (!evict_is_under_way(e) || i == e->in.n_sessions)
+    if (i == e->in.n_sessions)
         return;
     e->session[i].table = s->table;
     e->session[i].keep = true;
@@ -336,7 +338,7 @@ bool evict_rank(struct evict *e, struct session *s)
     if (!e->o.ranker || !forget_ranks_by_standing(wish.by) ||
         ranking_is_fresh(s, wish.by))
         return false;
-    drop(e, s);
+    leave(e, s);
     (void)ranker_rank(e->o.ranker, s, &wish, NULL);
     return true;
 }
@@ -548,6 +550,7 @@ static void apply_some(struct evict *e, uint64_t most, struct evict_result *r)
             break;
     }
     merge_leavers(e, r);
+    e->is_taking = true;
     on_all_threads(e, run_jobs);
     for (uint32_t i = e->next_job; i < e->end_job; i++) {
         const struct job *j = &e->job[i];
@@ -560,8 +563,8 @@ static void apply_some(struct evict *e, uint64_t most, struct evict_result *r)
         if (i + 1 == e->end_job || e->job[i + 1].i != j->i)
             session_settle(e->o.sessions, e->of[j->i]);
     }
+    e->is_taking = false;
     e->next_job = e->end_job;
-    e->epoch = e->o.sessions->epoch;
 }
 
 bool evict_step(struct evict *e, uint64_t max_looks, uint64_t max_takes,
@@ -589,8 +592,7 @@ uint64_t evict_steps_left(const struct evict *e, uint64_t max_looks)
     return e->is_chosen ? 1 : 2 + select_left(e->select) / max_looks;
 }
 
-void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
-               struct evict_result *r)
+void evict_begin_cut(struct evict *e, const struct evict_limit *l, uint32_t n)
 {
     e->in.n_sessions = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -600,7 +602,18 @@ void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
         limit(e, in, s, l[i].cause, most, false);
     }
     evict_start(e, 0, false);
+}
+
+void evict_cut(struct evict *e, const struct evict_limit *l, uint32_t n,
+               struct evict_result *r)
+{
+    evict_begin_cut(e, l, n);
     (void)evict_step(e, UINT64_MAX, UINT64_MAX, r);
+}
+
+void evict_forget(struct evict *e)
+{
+    e->is_under_way = false;
 }
 
 static void merge_list(struct evict *e, struct session *s, uint32_t i_list,

@@ -17,12 +17,11 @@
  * sessions and tenants are those of session.h.
  *
  * A pass under pressure may be worked on in slices between steps, while
- * sessions come, go on and go to rest. One that ends is dropped from it, and
- * others give what it would have given; the shares of groups stay what they
- * were. When all is chosen, what was chosen of it is let go with it. A pass is
- * forgotten when entries are moved by others meanwhile (sessions.epoch), or
- * where the tenant of a session that ends has limits; the caller begins
- * another.
+ * sessions come, go on and go to rest. One that ends, or whose entries are
+ * moved or taken by others (session_listener), leaves it, and others give what
+ * it would have given; the shares of groups stay what they were. When all is
+ * chosen, what was chosen of it is let go with it. Where its tenant has limits
+ * the pass is forgotten, and the caller begins another.
  *
  * Owns the scratch of the selection, sized at start; borrows sessions and
  * compute pool. Threads: the engine thread only; it uses the compute pool.
@@ -49,7 +48,8 @@ struct evict_setup {
     struct watches *watches; /* of prompts whose entries can be merged */
     struct ranker *ranker;   /* NULL: standings stay as they are */
     const struct forget_options *options;
-    uint32_t max_sessions; /* running and at rest */
+    uint32_t max_sessions; /* running and at rest; or of a cut */
+    bool only_cuts;        /* no passes under pressure: less memory */
 };
 
 /* A session and what it may hold; entries over all its lists. */
@@ -92,6 +92,14 @@ bool evict_step(struct evict *e, uint64_t max_looks, uint64_t max_takes,
 /* Steps that look at max_looks entries each until the pass that is under way
  * gives room, about. */
 uint64_t evict_steps_left(const struct evict *e, uint64_t max_looks);
+
+/* Starts a cut of the n sessions that evict_step() is to work on: nothing of
+ * what it takes may be merged, or ranked by standings. A session that is_cut
+ * gives nothing to passes under pressure. */
+void evict_begin_cut(struct evict *e, const struct evict_limit *limit,
+                     uint32_t n);
+/* What is under way ends here. */
+void evict_forget(struct evict *e);
 
 /* Cuts the n sessions to their limits at once, as far as their floors, sinks,
  * newest entries and pins allow. A pass under way is forgotten. For the cause

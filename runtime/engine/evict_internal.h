@@ -59,7 +59,7 @@ struct evict {
     struct select_span *pin; /* of all users; grows as needed */
     size_t n_pins, max_pins;
     bool is_under_way;
-    uint64_t epoch; /* sessions.epoch when it began */
+    bool is_taking; /* what moves now is moved by this pass */
 };
 
 /* Adds a session to the pass that is being made up; *out is to be completed. */

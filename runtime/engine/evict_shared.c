@@ -45,7 +45,8 @@ static bool may_shrink(const struct evict *e, uint32_t n, unit_id u)
     if (n != pool_refs(e->o.sessions->pool, u))
         return false;
     for (uint32_t i = 0; i < n; i++)
-        if (!session_forgets(e->user[i]) || e->user[i]->is_kept)
+        if (!session_forgets(e->user[i]) || e->user[i]->is_kept ||
+            e->user[i]->is_cut)
             return false;
     return true;
 }

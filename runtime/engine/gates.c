@@ -25,8 +25,8 @@ bool engine_goes_on(const struct engine *e)
         return false;
     for (uint32_t i = 0; i < e->n_running; i++) {
         const struct gen *g = e->running[i];
-        if (g->now.state != GEN_DECODE || atomic_load(&g->is_cancelled) ||
-            is_at_cap(e, g))
+        if (g->now.state != GEN_DECODE || g->cut.session ||
+            atomic_load(&g->is_cancelled) || is_at_cap(e, g))
             return false;
     }
     return true;

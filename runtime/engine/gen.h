@@ -23,6 +23,7 @@
 
 #include "base/buf.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/evict.h"
 #include "runtime/engine/queue.h"
 #include "runtime/engine/sample.h"
 #include "runtime/engine/schedule.h"
@@ -60,10 +61,12 @@ struct gen {
     struct stop stop;
     struct detok detok;
     struct schedule_prefill prefill;
-    uint32_t take;     /* rows in the step that is planned */
-    bool is_whole;     /* the units of its whole prompt are reserved */
-    bool is_tried;     /* it was to be watched, whether it is or not */
-    bool is_closed_up; /* what stays of its prompt was moved together */
+    uint32_t take;          /* rows in the step that is planned */
+    struct evict_limit cut; /* that it waits for; session NULL: none */
+    bool was_cut;           /* so, since its last row; once is enough */
+    bool is_whole;          /* the units of its whole prompt are reserved */
+    bool is_tried;          /* it was to be watched, whether it is or not */
+    bool is_closed_up;      /* what stays of its prompt was moved together */
     int64_t last_token_us;
     uint64_t seed;
 };

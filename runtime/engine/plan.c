@@ -26,12 +26,15 @@ static uint32_t plan_rows(struct engine *e)
     uint64_t context = 0;
     for (uint32_t i = 0; i < e->n_running; i++) {
         struct gen *g = e->running[i];
-        g->take = g->now.state == GEN_DECODE;
+        bool waits = g->cut.session;
+        g->take = g->now.state == GEN_DECODE && !waits;
         n_decode += g->take;
         if (g->take) {
             context += schedule_context(mean_length(e, g->session), 1);
             continue;
         }
+        if (waits)
+            continue;
         g->prefill.pos = mean_length(e, g->session);
         e->prefill[n++] = &g->prefill;
     }
@@ -188,10 +191,11 @@ static void plan_chunks(struct engine *e, uint32_t n_prompts)
         uint64_t most = share > chunk ? share - chunk : 0;
         uint64_t least = (uint64_t)g->floor * e->n_lists;
         most = most > least ? most : least;
+        e->limit[n] = (struct evict_limit){s, most, ENGINE_ADMISSION};
         if (held > most)
-            e->limit[n++] = (struct evict_limit){s, most, ENGINE_ADMISSION};
+            n += !engine_cut_later(e, g, &e->limit[n]);
     }
-    engine_cut(e, n);
+    engine_cut(e, e->limit, n);
 }
 
 /* Nothing more can be gained: the last chunk that needs room gets less. */

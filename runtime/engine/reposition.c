@@ -33,7 +33,7 @@ static void turn_keys(struct engine *e, struct session *s)
 static void close_gaps(struct engine *e, struct gen *g)
 {
     struct session *s = g->session;
-    if (!e->o.forget.reposition || g->is_closed_up ||
+    if (!e->o.forget.reposition || g->is_closed_up || g->cut.session ||
         g->now.state != GEN_DECODE)
         return;
     g->is_closed_up = true;
@@ -53,7 +53,7 @@ static void move_together(struct engine *e, struct gen *g)
     enum engine_cause cause =
         g->now.state == GEN_PREFILL ? ENGINE_ADMISSION : ENGINE_CAP;
     int64_t since = clock_us();
-    evict_cut_lists(e->evict, s, e->o.max_context - engine_context_margin(e),
+    evict_cut_lists(e->cuts, s, e->o.max_context - engine_context_margin(e),
                     cause, &r);
     engine_note_stall(e, since);
     (void)engine_count(e, &r);

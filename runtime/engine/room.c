@@ -71,7 +71,7 @@ static bool work(struct engine *e, uint64_t max_looks, int64_t start,
     struct evict_result r;
     engine_finish_gates(e);
     bool ended =
-        evict_step(e->evict, max_looks, e->slice / ENGINE_TAKE_COST, &r);
+        evict_step(e->evict, max_looks, engine_slice(e) / ENGINE_TAKE_COST, &r);
     engine_note_stall(e, start);
     *gone += engine_count(e, &r);
     return ended;
@@ -105,6 +105,9 @@ bool engine_forget_some(struct engine *e, uint64_t need)
     if (evict_is_under_way(e->evict))
         work_until(e, need, clock_us(), &gone);
     for (int squeeze = 0; squeeze < 2 && gone == 0; squeeze++) {
+        /* What waits to be cut gives nothing until then. */
+        if (squeeze && engine_finish_cut(e))
+            return true;
         int64_t start = clock_us();
         begin(e, need, squeeze);
         work_until(e, need, start, &gone);
@@ -130,7 +133,7 @@ void engine_gain_ahead(struct engine *e, uint64_t need)
         uint64_t until = need * (e->sessions.n_entries / e->slice + 1);
         begin(e, need + (until < margin ? until : margin), false);
     }
-    (void)work(e, e->slice, start, &gone);
+    (void)work(e, engine_slice(e), start, &gone);
 }
 
 uint64_t engine_rate(const struct engine *e)
@@ -139,7 +142,7 @@ uint64_t engine_rate(const struct engine *e)
     uint64_t steps;
     if (margin == 0 || !evict_is_under_way(e->evict))
         return UINT64_MAX;
-    steps = evict_steps_left(e->evict, e->slice);
+    steps = evict_steps_left(e->evict, engine_slice(e));
     if (steps > 1)
         return has / steps;
     /* What is taken out comes back step by step; the next pass will need its
@@ -258,18 +261,6 @@ bool engine_own_units(struct engine *e, struct session *s)
     }
     session_settle(&e->sessions, s);
     return is_done;
-}
-
-void engine_cut(struct engine *e, uint32_t n)
-{
-    struct evict_result r;
-    if (n == 0)
-        return;
-    int64_t start = clock_us();
-    engine_finish_gates(e);
-    evict_cut(e->evict, e->limit, n, &r);
-    engine_note_stall(e, start);
-    (void)engine_count(e, &r);
 }
 
 void engine_bound_sessions(struct engine *e, const struct session *spare)

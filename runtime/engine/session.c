@@ -60,6 +60,29 @@ void sessions_fini(struct sessions *ss)
     memset(ss, 0, sizeof(*ss));
 }
 
+void sessions_listen(struct sessions *ss, struct session_listener l)
+{
+    int i = 0;
+    while (i < SESSION_LISTENERS && ss->listener[i].fn)
+        i++;
+    assert(i < SESSION_LISTENERS);
+    ss->listener[i] = l;
+}
+
+void sessions_unlisten(struct sessions *ss, const void *user)
+{
+    for (int i = 0; i < SESSION_LISTENERS; i++)
+        if (ss->listener[i].user == user)
+            ss->listener[i] = (struct session_listener){0};
+}
+
+void sessions_tell(const struct sessions *ss, const struct session *s)
+{
+    for (int i = 0; i < SESSION_LISTENERS; i++)
+        if (ss->listener[i].fn)
+            ss->listener[i].fn(ss->listener[i].user, s);
+}
+
 uint32_t sessions_n_lists(const struct sessions *ss)
 {
     return ss->n_layers * ss->n_kv_heads;
@@ -437,6 +460,7 @@ void session_shrink(struct sessions *ss, struct session *s, uint32_t i_list,
                     uint32_t n)
 {
     const struct kv_list *l = &s->table->list[i_list];
+    sessions_tell(ss, s);
     if (n > 0)
         views_open_list(ss, s, i_list, l->len / KV_UNIT);
     for (uint32_t u = (l->len + KV_UNIT - 1) / KV_UNIT; u < l->n_units; u++) {
@@ -448,7 +472,6 @@ void session_shrink(struct sessions *ss, struct session *s, uint32_t i_list,
     if (n > 0)
         views_close_list(ss, s, i_list);
     count_lost(ss, s, n);
-    ss->epoch++;
 }
 
 /* Bare counts: units that all users lose are used by nobody any more, and none
@@ -458,6 +481,7 @@ void session_unmark_list(struct sessions *ss, const struct session *s,
 {
     const struct kv_list *l = &s->table->list[i_list];
     assert(s->is_running && session_forgets(s));
+    sessions_tell(ss, s);
     for (uint32_t u = 0; u < l->n_units; u++)
         ss->live_refs[l->unit[u]]--;
     views_lift_list(ss, l);
@@ -471,7 +495,6 @@ void session_mark_list(struct sessions *ss, struct session *s, uint32_t i_list,
         ss->live_refs[l->unit[u]]++;
     views_add_list(ss, s, i_list);
     count_lost(ss, s, n);
-    ss->epoch++;
 }
 
 void session_settle(struct sessions *ss, struct session *s)
@@ -502,13 +525,13 @@ void session_own_unit(struct sessions *ss, struct session *s, uint32_t i_list,
 {
     struct kv_list *l = &s->table->list[i_list];
     uint32_t n = views_of(l->len, i_unit);
+    sessions_tell(ss, s);
     views_remove(ss, s, i_list, l->unit[i_unit], n);
     unmark_live(ss, s, l->unit[i_unit]);
     if (table_own_unit(s->table, l, i_unit) == 0)
         assert(false && "it was shared");
     mark_live(ss, s, l->unit[i_unit]);
     views_add(ss, l->unit[i_unit], n);
-    ss->epoch++;
 }
 
 void session_push(struct session *s, int32_t token)
@@ -529,8 +552,7 @@ static void end_running(struct sessions *ss, struct session *s)
 
 void session_drop(struct sessions *ss, struct session *s)
 {
-    if (ss->on_drop)
-        ss->on_drop(ss->on_drop_user, s);
+    sessions_tell(ss, s);
     if (s->is_running) {
         end_running(ss, s);
         list_remove(&ss->running, s);
@@ -554,6 +576,7 @@ static uint64_t n_own_prefix(const struct session *s)
 uint64_t session_roll_back(struct sessions *ss, struct session *s, uint32_t n)
 {
     assert(!s->is_running && n > 0 && n < s->n_stored);
+    sessions_tell(ss, s);
     ss->n_prefix -= n_own_prefix(s);
     ss->n_entries -= table_n_entries(s->table);
     ss->n_lost -= s->n_lost;
@@ -565,7 +588,6 @@ uint64_t session_roll_back(struct sessions *ss, struct session *s, uint32_t n)
     ss->n_prefix += n_own_prefix(s);
     ss->n_entries += table_n_entries(s->table);
     ss->n_lost += s->n_lost;
-    ss->epoch++;
     return taken;
 }
 
@@ -635,7 +657,7 @@ void session_rest(struct sessions *ss, struct session *s)
     }
     end_running(ss, s);
     list_remove(&ss->running, s);
-    s->is_running = s->is_kept = false;
+    s->is_running = s->is_kept = s->is_cut = false;
     s->used_at = ss->clock;
     s->n_known = s->n_stored;
     if (s->cap - s->n_stored >= KV_UNIT)

@@ -78,6 +78,7 @@ struct session {
     struct session *newer, *older; /* of all, in order of creation */
     bool is_running;
     bool is_kept;      /* nothing may be taken from it for now */
+    bool is_cut;       /* but by the one who is cutting it; computes nothing */
     int32_t *token;    /* [n_known]; room for `cap` */
     uint32_t n_known;  /* prompt and answer as far as it is decided */
     uint32_t n_stored; /* of these, in the table */
@@ -130,6 +131,15 @@ struct session_list {
     uint32_t n;
 };
 
+/* Told before a session goes, or before it gives back units of entries that
+ * moved or were taken: whoever looks at tables over several steps leaves it
+ * out from then on. fn NULL: nobody. */
+struct session_listener {
+    void (*fn)(void *user, const struct session *s);
+    void *user;
+};
+enum { SESSION_LISTENERS = 4 };
+
 struct sessions {
     struct pool *pool;
     uint32_t n_layers, n_kv_heads;
@@ -153,12 +163,7 @@ struct sessions {
     uint64_t n_held;      /* each once (session_views.h) */
     uint64_t n_lost;      /* the sum of what sessions have lost */
     uint64_t clock;       /* tokens that the server has processed */
-    /* Counts the times that entries of a table moved or were taken: whoever
-     * looks at tables over several steps must begin again. */
-    uint64_t epoch;
-    /* Called before a session goes, if anybody wants to know. */
-    void (*on_drop)(void *user, const struct session *s);
-    void *on_drop_user;
+    struct session_listener listener[SESSION_LISTENERS];
 };
 
 MUST_CHECK enum err sessions_init(struct sessions *ss, struct pool *pool,
@@ -170,6 +175,12 @@ void sessions_fini(struct sessions *ss); /* drops them all, running ones too */
 MUST_CHECK enum err sessions_set_tenants(struct sessions *ss,
                                          const struct session_tenant *tenant,
                                          uint32_t n);
+
+/* At most SESSION_LISTENERS at a time, told apart by `user`. */
+void sessions_listen(struct sessions *ss, struct session_listener l);
+void sessions_unlisten(struct sessions *ss, const void *user);
+/* Tells them of s. */
+void sessions_tell(const struct sessions *ss, const struct session *s);
 
 uint32_t sessions_n_lists(const struct sessions *ss);
 

@@ -36,7 +36,7 @@ static uint32_t sharable(const struct session *s, uint32_t n)
  * only at rest: running, it would share units that it must be able to lose. */
 static bool may_use(const struct session *s, const struct forget_rules *rules)
 {
-    return session_is_pristine(s) ||
+    return (session_is_pristine(s) && !s->is_cut) ||
            (!s->is_running && forget_rules_equal(&s->rules, rules));
 }
 

@@ -1,6 +1,5 @@
 /* One step of the engine, as planned: every running answer gets its token, and
  * prompts get chunks. */
-#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -21,6 +20,7 @@ static void add_run(struct engine *e, struct batch *b, struct gen *g,
 {
     struct session *s = g->session;
     uint32_t pos = s->rope;
+    g->was_cut = false;
     memcpy(&e->row_token[b->n_rows], &s->token[s->n_stored],
            n * sizeof(*s->token));
     session_append(&e->sessions, s, n);
@@ -46,7 +46,7 @@ static void add_run(struct engine *e, struct batch *b, struct gen *g,
 static void add_runs(struct engine *e, struct batch *b)
 {
     for (uint32_t i = 0; i < e->n_running; i++) {
-        if (e->running[i]->now.state == GEN_DECODE)
+        if (e->running[i]->now.state == GEN_DECODE && e->running[i]->take > 0)
             add_run(e, b, e->running[i], 1);
     }
     b->n_decode = b->n_rows;
@@ -217,7 +217,9 @@ void engine_step(struct engine *e)
     int64_t start = clock_us();
     engine_plan(e);
     add_runs(e, &b);
-    assert(b.n_rows > 0);
+    /* All wait to be cut, or did until room was made. */
+    if (b.n_rows == 0)
+        return;
     const struct model_batch batch = {
         .n_rows = b.n_rows,
         .tokens = e->row_token,
@@ -241,7 +243,8 @@ void engine_step(struct engine *e)
     for (uint32_t i = 0; i < b.n_runs; i++) {
         engine_update_kv(e, e->run_gen[i]);
         /* A prompt without an answer is done when it is stored. */
-        if (e->run_gen[i]->max_tokens == 0 && e->run_gen[i]->prefill.left == 0)
+        const struct gen *g = e->run_gen[i];
+        if (g->max_tokens == 0 && g->prefill.left == 0 && !g->cut.session)
             engine_end(e, e->run_gen[i], GEN_FINISH_LENGTH);
     }
     for (uint32_t i = 0; i < b.n_logits; i++)

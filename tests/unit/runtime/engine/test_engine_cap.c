@@ -223,6 +223,58 @@ static void a_cap_holds_at_rest_of_what_another_shares(void **state)
     toy_tear_down(&b);
 }
 
+/* A prompt that waits to be cut, slice by slice, beside an answer that goes on:
+ * it gets the answer that it gets when all is done at once. */
+static void run_beside(struct buf *text, struct gen_status *s, uint64_t slice,
+                       uint64_t *n_looks)
+{
+    struct toy_bench b;
+    struct engine_stats st;
+    int32_t p[160], q[20];
+    struct gen *g[3];
+    toy_set_up(&b, POOL, forgetful);
+    b.e->slice = slice;
+    toy_prompt(p, 160, 3);
+    toy_prompt(q, 20, 4);
+    atomic_store(&b.toy.is_held, true);
+    g[0] = ask(&b, q, 20, 300, 0);
+    toy_hold(&b.toy);
+    g[1] = ask(&b, p, 160, 40, CAP);
+    p[0]++;
+    g[2] = ask(&b, p, 160, 0, CAP);
+    atomic_store(&b.toy.is_held, false);
+    *s = toy_finish(g[1], text);
+    gen_release(g[1]);
+    for (int i = 0; i < 3; i += 2)
+        (void)finish(g[i]);
+    check_at_rest(&b, 3);
+    engine_stats(b.e, &st);
+    *n_looks = 0;
+    for (int i = 0; i <= ENGINE_BUCKETS_MAX; i++)
+        *n_looks += st.evict_seconds.count[i];
+    toy_tear_down(&b);
+}
+
+static void who_waits_to_be_cut_gets_the_same_answer(void **state)
+{
+    (void)state;
+    struct buf text[2] = {{0}, {0}};
+    struct gen_status s[2];
+    uint64_t n_looks[2];
+    /* A cap of a quarter of a slice leaves no headroom below it. */
+    run_beside(&text[0], &s[0], ENGINE_SLICE, &n_looks[0]);
+    run_beside(&text[1], &s[1], 4 * CAP * TOY_LISTS, &n_looks[1]);
+    assert_true(text[0].len > 0);
+    assert_string_equal(text[0].data, text[1].data);
+    assert_int_equal(s[0].retained_entries, s[1].retained_entries);
+    assert_int_equal(s[0].evicted_entries, s[1].evicted_entries);
+    assert_true(s[1].retained_entries <= CAP * TOY_LISTS);
+    /* It was worked on in slices: two of these prompts in eight lists. */
+    assert_true(n_looks[1] >= n_looks[0] + 8);
+    buf_fini(&text[0]);
+    buf_fini(&text[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +285,7 @@ int main(void)
         cmocka_unit_test(a_cap_holds_at_rest_when_nobody_waits_any_more),
         cmocka_unit_test(a_cap_holds_at_rest_for_each_choice),
         cmocka_unit_test(a_cap_holds_at_rest_of_what_another_shares),
+        cmocka_unit_test(who_waits_to_be_cut_gets_the_same_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -360,6 +360,59 @@ static void assert_equal_lists(const struct session *a, const struct session *b)
     }
 }
 
+/* While a pass under pressure goes on, which leaves the session alone. */
+static void a_cut_in_slices_takes_what_one_at_once_does(void **state)
+{
+    (void)state;
+    for (uint64_t round = 0; round < 50; round++) {
+        struct world a, b;
+        struct evict_result r;
+        struct evict *cuts = NULL;
+        uint64_t most = 25 * TOY_LISTS + round * 3, gone = 0, n_steps = 0;
+        set_up(&a, 160);
+        set_up(&b, 160);
+        const struct evict_setup setup = {.sessions = &a.e.sessions,
+                                          .options = &a.options,
+                                          .max_sessions = 1,
+                                          .only_cuts = true};
+        assert_int_equal(evict_new(&cuts, &setup), OK);
+        for (uint32_t i = 0; i < SESSIONS; i++) {
+            (void)add(&a, i, 100, FORGET_DBTRIMKV, round + i);
+            (void)add(&b, i, 100, FORGET_DBTRIMKV, round + i);
+        }
+        const struct evict_limit la = {a.s[1], most, ENGINE_CAP};
+        const struct evict_limit lb = {b.s[1], most, ENGINE_CAP};
+        evict_cut(b.evict, &lb, 1, &r);
+        evict_begin(a.evict, 200, false);
+        sessions_tell(&a.e.sessions, a.s[1]);
+        a.s[1]->is_cut = true;
+        evict_begin_cut(cuts, &la, 1);
+        for (bool ended = false; !ended; n_steps++) {
+            ended = evict_step(cuts, 1, 1, &r);
+            gone += r.gone[ENGINE_CAP];
+            check(&a);
+            if (evict_is_under_way(a.evict))
+                (void)evict_step(a.evict, 1, 1, &r);
+            check(&a);
+            if (!evict_is_under_way(a.evict) && round % 2)
+                evict_begin(a.evict, 50, false);
+        }
+        assert_int_equal(gone, 100 * TOY_LISTS - most);
+        assert_true(n_steps > TOY_LISTS);
+        assert_equal_lists(a.s[1], b.s[1]);
+        while (evict_is_under_way(a.evict))
+            (void)evict_step(a.evict, UINT64_MAX, UINT64_MAX, &r);
+        assert_equal_lists(a.s[1], b.s[1]);
+        uint64_t left = 0;
+        for (uint32_t i = 0; i < SESSIONS; i++)
+            left += i == 1 ? 0 : table_n_entries(a.s[i]->table);
+        assert_true(left <= (SESSIONS - 1) * 100 * TOY_LISTS - 200);
+        evict_free(cuts);
+        tear_down(&a);
+        tear_down(&b);
+    }
+}
+
 /* What happens between two slices: sessions end, go on, and go to rest. */
 static void live_on(struct world *w, struct rng *r, bool *has_ended)
 {
@@ -628,6 +681,7 @@ int main(void)
         cmocka_unit_test(policies_give_in_proportion_to_what_they_hold),
         cmocka_unit_test(weights_floors_and_caps_count),
         cmocka_unit_test(a_cut_leaves_a_sessions_floor),
+        cmocka_unit_test(a_cut_in_slices_takes_what_one_at_once_does),
         cmocka_unit_test(slices_choose_what_one_pass_does),
         cmocka_unit_test(a_pass_goes_on_without_a_session_that_ends),
         cmocka_unit_test(what_was_chosen_of_a_session_goes_with_it),
