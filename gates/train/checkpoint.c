@@ -12,7 +12,8 @@ static const char kind[] = "ebb checkpoint";
 static const char *const part_name[PARTS] = {"gates", "m1", "m2"};
 
 /* Settings that change nothing, and that a file may not name. */
-static const char *const silent[] = {"answer-weight=0", "loss-positions=1"};
+static const char *const silent[] = {"answer-weight=0", "answer-divergence=0",
+                                     "loss-positions=1"};
 
 enum err checkpoint_write(const char *path, const struct checkpoint *c,
                           struct errmsg *m)

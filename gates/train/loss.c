@@ -149,6 +149,7 @@ struct vocab_job {
     float *d_student;   /* of the whole sequence; NULL: no gradient */
     double ntp_share;   /* d loss / d ntp of a position */
     double answer_more; /* added to it where the next token is of an answer */
+    double answer_kl;   /* and to d loss / d kl of the position */
 };
 
 static double weight_of(const struct vocab_job *j, size_t t)
@@ -181,6 +182,8 @@ static void vocab_task(void *ctx, int task, int thread)
                           .log_q = (float)lq,
                           .kl_share = (float)(weight / j->in->n_tokens),
                           .is_gradient = j->d_student != NULL};
+    if (predicts_answer(j->in, t))
+        x.kl_share += (float)j->answer_kl;
     row[1] = row[2] = 0.0;
     if (has_next) {
         x.ntp_share = (float)(weight * j->ntp_share);
@@ -225,8 +228,8 @@ static void sum_task(void *ctx, int task, int thread)
     }
 }
 
-/* kl, ntp, teacher's ntp; the last two once more over answers alone. */
-enum { KL, NTP, TEACHER_NTP, ANSWER, TEACHER_ANSWER, SUMS };
+/* kl, ntp, teacher's ntp; and once more over answers alone. */
+enum { KL, NTP, TEACHER_NTP, ANSWER_KL, ANSWER, TEACHER_ANSWER, SUMS };
 
 static void add_rows(const struct vocab_job *j, double sum[SUMS])
 {
@@ -235,6 +238,7 @@ static void add_rows(const struct vocab_job *j, double sum[SUMS])
         for (size_t i = 0; i < 3; i++)
             sum[i] += weight_of(j, j->at[r]) * row[i];
         if (predicts_answer(j->in, j->at[r])) {
+            sum[ANSWER_KL] += row[KL];
             sum[ANSWER] += row[NTP];
             sum[TEACHER_ANSWER] += row[TEACHER_NTP];
         }
@@ -260,14 +264,14 @@ void loss_vocab(struct loss_work *w, const struct loss_input *in,
                 struct loss_values *out, float *d_student)
 {
     size_t answers = n_answers(in), T = in->n_tokens;
-    double sum[SUMS] = {0.0};
+    double sum[SUMS] = {0.0},
+           share = answers == 0 ? 0.0 : 1.0 / (double)answers;
     struct vocab_job j = {.w = w,
                           .in = in,
                           .d_student = d_student,
                           .ntp_share = in->ntp_weight / (double)(T - 1),
-                          .answer_more = answers == 0 ? 0.0
-                                                      : in->answer_weight /
-                                                            (double)answers};
+                          .answer_more = in->answer_weight * share,
+                          .answer_kl = in->answer_divergence * share};
     size_t n = loss_choose(w->at, &j.stands_for, in);
     if (d_student != NULL)
         memset(d_student, 0, T * w->f->shape.n_embd * sizeof(float));
@@ -286,9 +290,9 @@ void loss_vocab(struct loss_work *w, const struct loss_input *in,
     out->ntp = sum[NTP] / (double)(T - 1);
     out->teacher_ntp = sum[TEACHER_NTP] / (double)(T - 1);
     out->n_answers = (uint32_t)answers;
-    out->answer = answers == 0 ? 0.0 : sum[ANSWER] / (double)answers;
-    out->teacher_answer =
-        answers == 0 ? 0.0 : sum[TEACHER_ANSWER] / (double)answers;
+    out->answer_kl = sum[ANSWER_KL] * share;
+    out->answer = sum[ANSWER] * share;
+    out->teacher_answer = sum[TEACHER_ANSWER] * share;
 }
 
 struct alive_job {

@@ -31,6 +31,7 @@
 struct loss_values {
     double kl, ntp, cap;
     double answer;
+    double answer_kl; /* kl over answers alone */
     /* What the unchanged model reaches. */
     double teacher_ntp, teacher_answer;
     uint32_t n_answers; /* tokens */
@@ -55,6 +56,7 @@ struct loss_input {
     uint32_t n_tokens;        /* T, at least 2 */
     double ntp_weight;        /* u */
     double answer_weight;     /* a */
+    double answer_divergence; /* v */
     double positions;         /* share that is looked at; 0: all, as is 1 */
     uint64_t seed;            /* of the draw */
 };
@@ -66,8 +68,8 @@ size_t loss_choose(uint32_t *out, double *stands_for,
                    const struct loss_input *in);
 
 /* All of a sequence but cap and alive. d_student (may be NULL) gets the
- * gradient of kl + u ntp + a answer. Logits exist for a block of positions at a
- * time. */
+ * gradient of kl + u ntp + a answer + v (kl over answers alone). Logits exist
+ * for a block of positions at a time. */
 void loss_vocab(struct loss_work *w, const struct loss_input *in,
                 struct loss_values *out, float *d_student);
 

@@ -69,17 +69,19 @@ static enum err describe(struct run *r, const struct frozen *f,
                          struct errmsg *m)
 {
     const struct train_options *o = r->o;
-    int n = snprintf(r->settings, sizeof(r->settings),
-                     "%s layers=%u embd=%u heads=%u width=%u steps=%" PRIu64
-                     " warm-up=%" PRIu64
-                     " tokens=%u memory=%.17g weight=%.17g ntp-weight=%.17g "
-                     "answer-weight=%.17g loss-positions=%.17g lr=%.9g "
-                     "seed=%" PRIu64 " text-tokens=%zu",
-                     o->identity == NULL ? "" : o->identity, f->shape.n_layers,
-                     f->shape.n_embd, f->shape.n_kv_heads, r->g->shape.width,
-                     o->steps, o->warm_up, o->tokens, o->memory, o->weight,
-                     o->ntp_weight, o->answer_weight, o->positions,
-                     (double)o->lr, o->seed, mix_n_tokens(r->mix));
+    int n =
+        snprintf(r->settings, sizeof(r->settings),
+                 "%s layers=%u embd=%u heads=%u width=%u steps=%" PRIu64
+                 " warm-up=%" PRIu64
+                 " tokens=%u memory=%.17g weight=%.17g ntp-weight=%.17g "
+                 "answer-weight=%.17g answer-divergence=%.17g "
+                 "loss-positions=%.17g lr=%.9g "
+                 "seed=%" PRIu64 " text-tokens=%zu",
+                 o->identity == NULL ? "" : o->identity, f->shape.n_layers,
+                 f->shape.n_embd, f->shape.n_kv_heads, r->g->shape.width,
+                 o->steps, o->warm_up, o->tokens, o->memory, o->weight,
+                 o->ntp_weight, o->answer_weight, o->answer_divergence,
+                 o->positions, (double)o->lr, o->seed, mix_n_tokens(r->mix));
     return n > 0 && (size_t)n < sizeof(r->settings)
                ? OK
                : err_set(m, ERR_INVAL,
@@ -189,6 +191,7 @@ static enum err write_log(struct run *r, const struct result *s,
     } field[] = {{"kl", s->v.kl, true},
                  {"ntp", s->v.ntp, true},
                  {"teacher_ntp", s->v.teacher_ntp, true},
+                 {"answer_kl", s->v.answer_kl, s->v.n_answers > 0},
                  {"answer", s->v.answer, s->v.n_answers > 0},
                  {"teacher_answer", s->v.teacher_answer, s->v.n_answers > 0},
                  {"cap", s->v.cap, true},
@@ -308,6 +311,7 @@ static enum err allocate(struct run *r, const struct frozen *f,
                                 .capacity_weight = r->o->weight,
                                 .ntp_weight = r->o->ntp_weight,
                                 .answer_weight = r->o->answer_weight,
+                                .answer_divergence = r->o->answer_divergence,
                                 .positions = r->o->positions,
                                 .keep_bytes = r->o->keep_bytes};
     return trainer_new(&r->trainer, f, r->g, &t, mat, m);

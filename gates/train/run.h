@@ -20,14 +20,15 @@
 #include "gates/train/mix.h"
 
 struct train_options {
-    uint64_t steps;       /* to the end of the schedule */
-    uint64_t warm_up;     /* steps of rising learning rate */
-    uint32_t tokens;      /* of one sequence */
-    double memory;        /* M: entries per head to live in */
-    double weight;        /* of the capacity term */
-    double ntp_weight;    /* of the next-token loss */
-    double answer_weight; /* of the same over answers to questions */
-    double positions;     /* share of them that the loss looks at (loss.h) */
+    uint64_t steps;           /* to the end of the schedule */
+    uint64_t warm_up;         /* steps of rising learning rate */
+    uint32_t tokens;          /* of one sequence */
+    double memory;            /* M: entries per head to live in */
+    double weight;            /* of the capacity term */
+    double ntp_weight;        /* of the next-token loss */
+    double answer_weight;     /* of the same over answers to questions */
+    double answer_divergence; /* more weight of kl over these */
+    double positions; /* share of them that the loss looks at (loss.h) */
     float lr;
     size_t keep_bytes;         /* trainer.h; changes speed, not results */
     uint64_t seed;             /* of the initial gates */

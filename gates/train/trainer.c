@@ -151,6 +151,7 @@ void trainer_gradient(struct trainer *t, const struct trainer_sequence *x,
                             .n_tokens = n_tokens,
                             .ntp_weight = t->o.ntp_weight,
                             .answer_weight = t->o.answer_weight,
+                            .answer_divergence = t->o.answer_divergence,
                             .positions = t->o.positions,
                             .seed = x->seed};
     loss_vocab(t->loss, &in, loss, grad == NULL ? NULL : t->d);

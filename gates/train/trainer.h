@@ -19,13 +19,14 @@
 struct trainer;
 
 struct trainer_options {
-    uint32_t max_tokens;     /* longest sequence */
-    double entries_per_head; /* M: the capacity the gates learn to live in */
-    double capacity_weight;  /* w */
-    double ntp_weight;       /* u of the next-token loss */
-    double answer_weight;    /* a, of the same where an answer is predicted */
-    double positions;        /* share of them that the loss looks at (loss.h) */
-    size_t keep_bytes;       /* for what backward would compute again */
+    uint32_t max_tokens;      /* longest sequence */
+    double entries_per_head;  /* M: the capacity the gates learn to live in */
+    double capacity_weight;   /* w */
+    double ntp_weight;        /* u of the next-token loss */
+    double answer_weight;     /* a, of the same where an answer is predicted */
+    double answer_divergence; /* v, more weight of kl there */
+    double positions;  /* share of them that the loss looks at (loss.h) */
+    size_t keep_bytes; /* for what backward would compute again */
 };
 
 /* Borrows model, gates and mat. On OK the caller

@@ -18,17 +18,19 @@ enum {
      * of a small model would be too many (docs/design, algorithms 1.4). */
     WIDTH_SMALL = 128,
     WIDTH_LARGE = 512,
-    IDENTITY_BYTES = 1024
+    INITS_MAX = 8, /* files of --init */
+    IDENTITY_BYTES = 2048
 };
 static const uint64_t SMALL_MODEL = 1000000000; /* parameters */
 
 struct train_flags {
-    char *model, *out, *init, *checkpoint, *log, *mix;
-    struct config_list text;
+    char *model, *out, *checkpoint, *log, *mix;
+    struct config_list text, init;
     int64_t steps, tokens, width, warm_up, seed, threads;
     int64_t checkpoint_every; /* ms */
     uint64_t keep_memory;
-    double memory, lr, weight, ntp_weight, answer_weight, loss_positions;
+    double memory, lr, weight, ntp_weight, answer_weight, answer_divergence,
+        loss_positions;
     bool f16, f32;
 };
 
@@ -107,11 +109,12 @@ static const struct option train_options[] = {
      .word = "N",
      .help = "Of the first gates and of the sequences."},
     {.name = "init",
-     .type = OPT_STRING,
+     .type = OPT_WORDS,
      .field = FIELD(init),
-     .word = "FILE",
+     .word = "FILE...",
      .help = "Gates to start from instead of random ones, or the checkpoint "
-             "of a run that has not ended. The optimiser starts afresh."},
+             "of a run that has not ended. The optimiser starts afresh. Of "
+             "several files, at most eight, it is their mean."},
     {.name = "weight",
      .type = OPT_REAL,
      .field = FIELD(weight),
@@ -135,6 +138,14 @@ static const struct option train_options[] = {
      .word = "A",
      .help = "Weight of the next-token loss over the answers of recall "
              "documents alone."},
+    {.name = "answer_divergence",
+     .type = OPT_REAL,
+     .field = FIELD(answer_divergence),
+     .dflt = "0",
+     .max = 1000000,
+     .word = "V",
+     .help = "Weight of the divergence over those answers alone, beside its "
+             "share of the whole."},
     {.name = "loss_positions",
      .type = OPT_REAL,
      .field = FIELD(loss_positions),
@@ -207,8 +218,10 @@ struct training {
     struct gate *gate;
     uint32_t share[MIX_KINDS];
     char checkpoint[PATH_MAX];
-    char init[HASH_HEX];           /* of the file of --init, or "" */
-    char init_run[IDENTITY_BYTES]; /* the run whose checkpoint that is, or "" */
+    /* Of the files of --init, with " + " between them: their hashes, and the
+     * runs whose checkpoints they are. */
+    char init[INITS_MAX * (HASH_HEX + 3)];
+    char init_run[INITS_MAX * (IDENTITY_BYTES / 2)];
     char identity[IDENTITY_BYTES];
 };
 
@@ -218,12 +231,15 @@ static enum err check_needed(const struct train_flags *o, struct errmsg *m)
     const char *missing = o->model == NULL             ? "--model FILE"
                           : o->text.n == 0 && !is_copy ? "--text FILE..."
                           : o->out == NULL             ? "--out FILE"
-                          : is_copy && o->init == NULL ? "--init FILE"
+                          : is_copy && o->init.n == 0  ? "--init FILE"
                                                        : NULL;
     if (missing != NULL)
         return err_set(m, ERR_INVAL, "%s is needed", missing);
     if (o->f16 && o->f32)
         return err_set(m, ERR_INVAL, "--f16 and --f32 exclude each other");
+    if (o->init.n > INITS_MAX)
+        return err_set(m, ERR_INVAL, "--init: %zu files are more than %d",
+                       o->init.n, INITS_MAX);
     if (o->lr <= 0.0)
         return err_set(m, ERR_INVAL, "--lr: it must be more than 0");
     if (o->loss_positions <= 0.0)
@@ -256,42 +272,91 @@ static enum err check_out(struct training *t, struct errmsg *m)
                                   "long");
 }
 
-/* The gates of --init, which must be of this model and of the kind that we
- * train. */
-static enum err load_init(struct training *t, struct errmsg *m)
+/* Text joins what stands in list, which has room for it. */
+static void join(char *list, size_t size, const char *text)
+{
+    size_t n = strlen(list);
+    if (text[0] != '\0')
+        snprintf(list + n, size - n, "%s%s", n > 0 ? " + " : "", text);
+}
+
+/* Gates of one file of --init, which must be of this model and of the kind that
+ * we train. On OK the caller owns *out. */
+static enum err read_init(struct gate **out, struct training *t,
+                          const struct safetensors *f, struct errmsg *why)
 {
     struct gate_shape shape = gates_model_shape(&t->model);
+    char run[IDENTITY_BYTES / 2 - 3] = "";
+    struct gate *g = NULL;
+    enum err rc = gate_check_base(f, t->model.fingerprint, why);
+    if (rc == OK && checkpoint_is(f)) {
+        checkpoint_describe(run, sizeof(run), f);
+        rc = checkpoint_gates(&g, f, &shape, why);
+    } else if (rc == OK) {
+        rc = gate_read(&g, f, &shape, why);
+    }
+    if (rc == OK && g->shape.kind != GATE_RG10)
+        rc = err_set(why, ERR_UNSUPPORTED,
+                     "its gates are of type %s; rg10 can be trained",
+                     gate_kind_name(g->shape.kind));
+    if (rc == OK && t->o.width != 0 && (uint32_t)t->o.width != g->shape.width)
+        rc = err_set(why, ERR_CONFLICT,
+                     "its gates are %u wide, --width says %" PRId64,
+                     g->shape.width, t->o.width);
+    if (rc == OK && t->gate != NULL && g->shape.width != t->gate->shape.width)
+        rc = err_set(why, ERR_CONFLICT,
+                     "its gates are %u wide, those before it %u",
+                     g->shape.width, t->gate->shape.width);
+    join(t->init_run, sizeof(t->init_run), run);
+    *out = rc == OK ? g : NULL;
+    if (rc != OK)
+        gate_free(g);
+    return rc;
+}
+
+/* Adds the gates of one file to what t->gate sums up. */
+static enum err add_init(struct training *t, const char *path, struct errmsg *m)
+{
+    char hash[HASH_HEX];
     struct safetensors *f = NULL;
+    struct gate *g = NULL;
     struct errmsg why = {""};
-    enum err rc = safetensors_open(&f, t->o.init, m);
+    enum err rc = safetensors_open(&f, path, m);
     if (rc != OK)
         return rc;
-    rc = gate_check_base(f, t->model.fingerprint, &why);
-    if (rc == OK && checkpoint_is(f)) {
-        checkpoint_describe(t->init_run, sizeof(t->init_run), f);
-        rc = checkpoint_gates(&t->gate, f, &shape, &why);
-    } else if (rc == OK) {
-        rc = gate_read(&t->gate, f, &shape, &why);
-    }
-    if (rc == OK && t->gate->shape.kind != GATE_RG10)
-        rc = err_set(&why, ERR_UNSUPPORTED,
-                     "its gates are of type %s; rg10 can be trained",
-                     gate_kind_name(t->gate->shape.kind));
-    if (rc == OK && t->o.width != 0 &&
-        (uint32_t)t->o.width != t->gate->shape.width)
-        rc = err_set(&why, ERR_CONFLICT,
-                     "its gates are %u wide, --width says %" PRId64,
-                     t->gate->shape.width, t->o.width);
+    rc = read_init(&g, t, f, &why);
     safetensors_close(f);
-    return rc == OK ? OK : err_set(m, rc, "%s: %s", t->o.init, why.text);
+    if (rc != OK)
+        return err_set(m, rc, "%s: %s", path, why.text);
+    if (t->gate == NULL) {
+        t->gate = g;
+    } else {
+        for (size_t i = 0; i < gate_n_params(g); i++)
+            t->gate->p[i] += g->p[i];
+        gate_free(g);
+    }
+    rc = hash_file(hash, path, m);
+    if (rc == OK)
+        join(t->init, sizeof(t->init), hash);
+    return rc;
+}
+
+/* The gates of --init: of several files their mean. */
+static enum err load_init(struct training *t, struct errmsg *m)
+{
+    const struct config_list *files = &t->o.init;
+    enum err rc = OK;
+    for (size_t i = 0; rc == OK && i < files->n; i++)
+        rc = add_init(t, files->item[i], m);
+    for (size_t i = 0; rc == OK && i < gate_n_params(t->gate); i++)
+        t->gate->p[i] /= (float)files->n;
+    return rc;
 }
 
 static enum err make_gate(struct training *t, struct errmsg *m)
 {
-    if (t->o.init != NULL) {
-        enum err rc = load_init(t, m);
-        return rc == OK ? hash_file(t->init, t->o.init, m) : rc;
-    }
+    if (t->o.init.n > 0)
+        return load_init(t, m);
     struct gate_shape shape = gates_model_shape(&t->model);
     bool is_small = t->model.info.n_params < SMALL_MODEL;
     shape.width = t->o.width != 0 ? (uint32_t)t->o.width
@@ -365,6 +430,7 @@ static enum err run(struct training *t, const atomic_bool *stop,
         .weight = t->o.weight,
         .ntp_weight = t->o.ntp_weight,
         .answer_weight = t->o.answer_weight,
+        .answer_divergence = t->o.answer_divergence,
         .positions = t->o.loss_positions,
         .lr = (float)t->o.lr,
         .keep_bytes = t->o.keep_memory,

@@ -73,7 +73,7 @@ static struct loss_input input_of(const struct setup *x,
 
 /* Also in pieces of the vocabulary: 5,000 tokens are two of them. */
 static void check_vocab(uint32_t n_vocab, double ntp_weight,
-                        double answer_weight)
+                        double answer_weight, double answer_divergence)
 {
     struct setup x;
     struct loss_values got;
@@ -83,7 +83,7 @@ static void check_vocab(uint32_t n_vocab, double ntp_weight,
     double *d = calloc(T * D, sizeof(double)), kl = 0.0, ntp = 0.0, own = 0.0;
     /* The first token is never predicted: two answers count. */
     uint8_t is_answer[T] = {[0] = 1, [2] = 1, [T - 1] = 1};
-    double answer = 0.0, own_answer = 0.0;
+    double answer = 0.0, own_answer = 0.0, answer_kl = 0.0;
     assert_non_null(p);
     assert_non_null(q);
     assert_non_null(d);
@@ -92,7 +92,11 @@ static void check_vocab(uint32_t n_vocab, double ntp_weight,
         log_probs(&x, x.student + t * D, q);
         for (size_t v = 0; v < V; v++) {
             double slope = (exp(q[v]) - exp(p[v])) / T;
+            if (t + 1 < T && is_answer[t + 1])
+                slope += answer_divergence / 2.0 * (exp(q[v]) - exp(p[v]));
             kl += exp(p[v]) * (p[v] - q[v]) / T;
+            if (t + 1 < T && is_answer[t + 1])
+                answer_kl += exp(p[v]) * (p[v] - q[v]) / 2.0;
             if (t + 1 < T)
                 slope += (ntp_weight / (T - 1) +
                           answer_weight * is_answer[t + 1] / 2.0) *
@@ -110,12 +114,14 @@ static void check_vocab(uint32_t n_vocab, double ntp_weight,
     struct loss_input in = input_of(&x, is_answer);
     in.ntp_weight = ntp_weight;
     in.answer_weight = answer_weight;
+    in.answer_divergence = answer_divergence;
     loss_vocab(x.w, &in, &got, x.d);
     assert_true(fabs(got.kl - kl) < 1e-5 * kl);
     assert_true(fabs(got.ntp - ntp) < 1e-5 * ntp);
     assert_true(fabs(got.teacher_ntp - own) < 1e-5 * own);
     assert_int_equal(got.n_answers, 2);
     assert_true(fabs(got.answer - answer) < 1e-5 * answer);
+    assert_true(fabs(got.answer_kl - answer_kl) < 1e-5 * answer_kl);
     assert_true(fabs(got.teacher_answer - own_answer) < 1e-5 * own_answer);
     for (size_t i = 0; i < T * D; i++)
         assert_true(fabs((double)x.d[i] - d[i]) < 2e-6);
@@ -136,8 +142,8 @@ static void check_vocab(uint32_t n_vocab, double ntp_weight,
 static void kl_and_next_token_loss_are_those_of_the_formulas(void **state)
 {
     (void)state;
-    check_vocab(100, 1.0, 0.0);
-    check_vocab(5000, 0.25, 0.5);
+    check_vocab(100, 1.0, 0.0, 0.75);
+    check_vocab(5000, 0.25, 0.5, 0.0);
 }
 
 /* Tokens 3 and 4 are answers: positions 2 and 3 predict them, 7 others do

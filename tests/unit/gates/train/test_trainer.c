@@ -11,6 +11,7 @@ enum { TOKENS = 23, WIDTH = 12 };
 
 #define NTP_WEIGHT 0.5
 #define ANSWER_WEIGHT 0.25
+#define ANSWER_DIVERGENCE 0.5
 
 struct setup {
     struct workers *k;
@@ -44,6 +45,7 @@ static void setup_init(struct setup *x, const struct frozen_shape *s,
                                 .capacity_weight = 1.0,
                                 .ntp_weight = NTP_WEIGHT,
                                 .answer_weight = ANSWER_WEIGHT,
+                                .answer_divergence = ANSWER_DIVERGENCE,
                                 .keep_bytes = keep_bytes};
     assert_int_equal(trainer_new(&x->t, x->f, x->g, &o, x->mat, NULL), OK);
     x->grad = calloc(gate_n_params(x->g), sizeof(float));
@@ -76,7 +78,8 @@ static void gradient(struct setup *x, uint32_t n, float *grad,
 
 static double total(const struct loss_values *v)
 {
-    return v->kl + NTP_WEIGHT * v->ntp + ANSWER_WEIGHT * v->answer + v->cap;
+    return v->kl + NTP_WEIGHT * v->ntp + ANSWER_WEIGHT * v->answer +
+           ANSWER_DIVERGENCE * v->answer_kl + v->cap;
 }
 
 static double loss_of(struct setup *x)

@@ -128,6 +128,8 @@ static void wrong_words_end_with_status_2(void **state)
     check(&r, "train --model m --text t", 2, "", "--out FILE is needed");
     check(&r, "train --model m --out o --steps 0", 2, "",
           "--init FILE is needed");
+    check(&r, "train --model m --out o --steps 0 --init 1 2 3 4 5 6 7 8 9", 2,
+          "", "--init: 9 files are more than 8");
     check(&r, "train --model m --text t --out o --f16 --f32", 2, "",
           "exclude each other");
     check(&r, "train --model m --text t --out o --lr 0", 2, "", "--lr");
@@ -339,6 +341,49 @@ static void gates_of_the_default_model_are_trained_and_shown(void **state)
     run_fini(&r);
 }
 
+static void save_constant(const struct run *r, const char *name, uint32_t width,
+                          float value)
+{
+    char path[128];
+    struct gate *g = NULL;
+    struct gate_shape s = {30, 576, 3, width, GATE_RG10};
+    struct safetensors_string meta[] = {{"gate", "rg10"}};
+    snprintf(path, sizeof(path), "%s/%s", r->dir, name);
+    assert_int_equal(gate_new(&g, &s, NULL), OK);
+    for (size_t i = 0; i < gate_n_params(g); i++)
+        g->p[i] = value;
+    assert_int_equal(gate_save(g, path, false, meta, 1, NULL), OK);
+    gate_free(g);
+}
+
+static void several_gates_start_as_their_mean(void **state)
+{
+    (void)state;
+    struct run r;
+    struct gate *g = NULL;
+    char model[4096], line[8192], path[128];
+    if (!default_model(model))
+        skip();
+    run_init(&r);
+    save_constant(&r, "g.safetensors", 4, 1.0f);
+    save_constant(&r, "rg.safetensors", 4, 4.0f);
+    snprintf(line, sizeof(line),
+             "train --model %s --steps 0 --out @/h.safetensors --init "
+             "@/g.safetensors @/rg.safetensors @/g.safetensors",
+             model);
+    check(&r, line, 0, "wrote", "");
+    snprintf(path, sizeof(path), "%s/h.safetensors", r.dir);
+    assert_int_equal(gate_load(&g, path, NULL, NULL), OK);
+    for (size_t i = 0; i < gate_n_params(g); i++)
+        assert_true(g->p[i] == 2.0f);
+    gate_free(g);
+    check(&r, "show @/h.safetensors", 0, " + ", "");
+    save_constant(&r, "rg.safetensors", 8, 4.0f);
+    check(&r, line, 1, "",
+          "rg.safetensors: its gates are 8 wide, those before it 4");
+    run_fini(&r);
+}
+
 static void gates_of_another_model_do_not_fit(void **state)
 {
     (void)state;
@@ -387,6 +432,7 @@ int main(void)
         cmocka_unit_test(what_is_not_there_is_named_with_status_1),
         cmocka_unit_test(a_models_file_is_opened_whole_or_not_at_all),
         cmocka_unit_test(gates_of_the_default_model_are_trained_and_shown),
+        cmocka_unit_test(several_gates_start_as_their_mean),
         cmocka_unit_test(gates_of_another_model_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
