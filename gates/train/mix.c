@@ -15,7 +15,7 @@ enum {
 const char *mix_kind_name(enum mix_kind kind)
 {
     static const char *const names[MIX_KINDS] = {"plain", "chat", "recall",
-                                                 "copy", "list"};
+                                                 "copy",  "list", "cloze"};
     return names[kind];
 }
 
@@ -269,8 +269,8 @@ static enum err list(struct maker *k, int32_t *out)
 
 typedef enum err (*make_fn)(struct maker *, int32_t *);
 
-static const make_fn makers[MIX_KINDS] = {plain, chat, mix_recall, copies,
-                                          list};
+static const make_fn makers[MIX_KINDS] = {plain,  chat, mix_recall,
+                                          copies, list, mix_cloze};
 
 /* None is marked at first. */
 static bool make_room_for_answers(struct mix *x, size_t n)

@@ -1,10 +1,12 @@
 /* mix.h - the sequences that gates are trained on.
  *
- * Five kinds, in shares that the caller sets: plain text; the same text as a
+ * Six kinds, in shares that the caller sets: plain text; the same text as a
  * chat; recall documents (facts told early, asked for at the end: as one text,
  * as a chat about a text, or each in a turn of its own); text in which an
- * earlier span comes again; lists of examples of one rule. Plain text alone
- * teaches what matters for the next word, the others what matters later.
+ * earlier span comes again; lists of examples of one rule; and recall
+ * documents whose facts are of no pattern, but words of the text with an end
+ * that is drawn (cloze). Plain text alone teaches what matters for the next
+ * word, the others what matters later.
  *
  * Sequence number `step` is a function of seed and step alone, so that a run
  * that was killed continues with the sequences it would have seen.
@@ -31,6 +33,7 @@ enum mix_kind {
     MIX_RECALL,
     MIX_COPY,
     MIX_LIST,
+    MIX_CLOZE,
     MIX_KINDS
 };
 
@@ -76,11 +79,11 @@ MUST_CHECK enum err mix_sequence(struct mix *x, uint64_t step,
                                  enum mix_kind *kind, struct errmsg *m);
 
 /* Of the sequence that was made last, which tokens answer what is asked in it:
- * [its n_tokens], 1 for a token of an answer, else 0. Of recall documents only.
- * Borrowed, until the next sequence. */
+ * [its n_tokens], 1 for a token of an answer, else 0. Of recall and cloze
+ * documents only. Borrowed, until the next sequence. */
 const uint8_t *mix_answers(const struct mix *x);
 
-/* "plain", "chat", "recall", "copy", "list". */
+/* "plain", "chat", "recall", "copy", "list", "cloze". */
 const char *mix_kind_name(enum mix_kind kind);
 
 #endif

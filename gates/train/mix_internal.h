@@ -54,4 +54,13 @@ void mix_fill(struct maker *k, int32_t *out);
  * marks the answers. */
 enum err mix_recall(struct maker *k, int32_t *out);
 
+/* The same of facts that are a phrase of a text and a drawn end. */
+enum err mix_cloze(struct maker *k, int32_t *out);
+
+/* Four to nine words of some text, without punctuation, the first one with a
+ * capital. size: bytes of out, 16 at least. false: the texts have none. */
+bool mix_phrase(struct maker *k, char *out, size_t size);
+/* Bytes of a phrase's first n words. */
+size_t mix_first_words(const char *phrase, size_t n);
+
 #endif

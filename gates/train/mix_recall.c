@@ -12,6 +12,8 @@ enum {
     DIGITS_MAX = 5,
     TRIES = 12,
     NAME_BYTES = 32,
+    PHRASE_BYTES = 128,
+    CUE_WORDS = 3, /* of a phrase, by which it is asked for */
     /* A text and its reply, or every fact with a reply and others between;
      * then a question and an answer for each fact. */
     TURNS_MAX = 2 * FACTS_MAX + 64,
@@ -19,9 +21,10 @@ enum {
 };
 
 struct fact {
-    const struct mix_pattern *pattern;
+    const struct mix_pattern *pattern; /* NULL: the phrase says it */
     const char *relation;
-    char key[NAME_BYTES], value[NAME_BYTES];
+    const char *cue; /* the question for the phrase */
+    char key[NAME_BYTES], value[NAME_BYTES], phrase[PHRASE_BYTES];
 };
 
 struct recall {
@@ -48,9 +51,9 @@ static void make_name(struct maker *k, char out[NAME_BYTES])
     out[n] = '\0';
 }
 
-static void make_value(struct maker *k, struct fact *f)
+static void make_value(struct maker *k, struct fact *f, bool is_number)
 {
-    if (f->pattern->value_is_number) {
+    if (is_number) {
         size_t n = DIGITS_MIN + mix_pick(k, DIGITS_MAX - DIGITS_MIN + 1);
         for (size_t i = 0; i < n; i++)
             f->value[i] = (char)('1' + mix_pick(k, 9));
@@ -82,7 +85,21 @@ static void make_fact(struct maker *k, struct fact *f, size_t nth)
                       ? mix_measures[mix_pick(k, mix_n_measures)]
                       : mix_roles[mix_pick(k, mix_n_roles)];
     make_key(k, f, nth);
-    make_value(k, f);
+    make_value(k, f, f->pattern->value_is_number);
+}
+
+/* A phrase in the place of a pattern, where there is one. */
+static void make_cloze(struct maker *k, struct fact *f)
+{
+    static const char *const cue[] = {
+        "How does the line end that begins with",
+        "Please complete:", "One remark broke off. What followed after",
+        "I forgot how this went on:"};
+    if (!mix_phrase(k, f->phrase, sizeof(f->phrase)))
+        return;
+    f->pattern = NULL;
+    f->cue = cue[mix_pick(k, sizeof(cue) / sizeof(cue[0]))];
+    make_value(k, f, mix_pick(k, 2) == 0);
 }
 
 /* What %K, %R or %V stands for; NULL: the letter is none of these. */
@@ -113,6 +130,8 @@ static enum err put_pattern(struct buf *b, const char *pattern, size_t n,
 
 static enum err put_fact(struct buf *b, const struct fact *f)
 {
+    if (f->pattern == NULL)
+        return buf_printf(b, "%s %s.\n", f->phrase, f->value);
     enum err rc = put_pattern(b, f->pattern->fact, strlen(f->pattern->fact), f);
     return rc == OK ? buf_putc(b, '\n') : rc;
 }
@@ -124,11 +143,17 @@ static size_t question_bytes(const struct fact *f)
 
 static enum err put_question(struct buf *b, const struct fact *f)
 {
+    if (f->pattern == NULL)
+        return buf_printf(b, "%s \"%.*s\"?", f->cue,
+                          (int)mix_first_words(f->phrase, CUE_WORDS),
+                          f->phrase);
     return put_pattern(b, f->pattern->question, question_bytes(f), f);
 }
 
 static enum err put_answer(struct buf *b, const struct fact *f)
 {
+    if (f->pattern == NULL)
+        return buf_printf(b, "%s %s.", f->phrase, f->value);
     const char *s = f->pattern->question + question_bytes(f) + 1;
     enum err rc = put_pattern(b, s, strlen(s), f);
     return rc == OK ? buf_printf(b, " %s.", f->value) : rc;
@@ -342,7 +367,7 @@ static enum err make(struct recall *r, enum form form, int32_t *out)
     return mark_answers(r, out);
 }
 
-enum err mix_recall(struct maker *k, int32_t *out)
+static enum err make_document(struct maker *k, bool is_cloze, int32_t *out)
 {
     struct recall r = {.k = k};
     enum form form =
@@ -353,8 +378,20 @@ enum err mix_recall(struct maker *k, int32_t *out)
     r.n = FACTS_MIN + mix_pick(k, most - FACTS_MIN + 1);
     for (size_t i = 0; i < r.n; i++)
         make_fact(k, &r.fact[i], i);
+    for (size_t i = 0; is_cloze && i < r.n; i++)
+        make_cloze(k, &r.fact[i]);
     enum err rc = make(&r, form, out);
     for (size_t i = 0; i < TURNS_MAX; i++)
         buf_fini(&r.turn[i]);
     return rc;
+}
+
+enum err mix_recall(struct maker *k, int32_t *out)
+{
+    return make_document(k, false, out);
+}
+
+enum err mix_cloze(struct maker *k, int32_t *out)
+{
+    return make_document(k, true, out);
 }

@@ -50,7 +50,7 @@ struct gate_shape gates_model_shape(const struct gates_model *g);
 MUST_CHECK enum err gates_read_mix(uint32_t share[MIX_KINDS], const char *text,
                                    struct errmsg *m);
 enum { GATES_MIX_BYTES = 128 };
-/* The same text, with every kind. */
+/* The same text, kinds in their order and without those of no share. */
 void gates_put_mix(char out[GATES_MIX_BYTES], const uint32_t share[MIX_KINDS]);
 
 /* The texts that gates learn from. */

@@ -72,9 +72,10 @@ void gates_put_mix(char out[GATES_MIX_BYTES], const uint32_t share[MIX_KINDS])
 {
     size_t n = 0;
     for (int i = 0; i < MIX_KINDS; i++)
-        n += (size_t)snprintf(out + n, GATES_MIX_BYTES - n, "%s%s=%u",
-                              i > 0 ? "," : "", mix_kind_name((enum mix_kind)i),
-                              share[i]);
+        if (share[i] > 0)
+            n += (size_t)snprintf(out + n, GATES_MIX_BYTES - n, "%s%s=%u",
+                                  n > 0 ? "," : "",
+                                  mix_kind_name((enum mix_kind)i), share[i]);
 }
 
 /* One turn as an object of OpenAI's format. */

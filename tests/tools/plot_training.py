@@ -14,7 +14,8 @@ from pathlib import Path
 WIDTH, HEIGHT, LEFT, TOP, GAP = 860, 190, 60, 34, 46
 WINDOW = 25
 COLOURS = {"plain": "#1b6ca8", "chat": "#d1495b", "recall": "#2e933c",
-           "copy": "#8d5a97", "list": "#c98a00", "all": "#333333"}
+           "copy": "#8d5a97", "list": "#c98a00",
+           "cloze": "#3a8fb7", "all": "#333333"}
 
 
 def read(paths):

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
-#include "gates/train/mix.h"
+#include "gates/train/mix_internal.h"
 #include "gates/train/mix_words.h"
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -56,7 +56,7 @@ static size_t text_of(const struct tokenizer *t, const int32_t *id, size_t n,
     return len;
 }
 
-static const uint32_t ALL[MIX_KINDS] = {1, 1, 1, 1, 1};
+static const uint32_t ALL[MIX_KINDS] = {1, 1, 1, 1, 1, 1};
 
 static void a_step_gives_the_same_sequence_whatever_came_before(void **state)
 {
@@ -205,6 +205,61 @@ static void recall_documents_hold_facts_questions_and_answers(void **state)
     }
     assert_true(most >= 6);
     setup_fini(&s);
+}
+
+/* A phrase with a drawn end early in the text; at the end the phrase again,
+ * and what is marked as the answer is that end. */
+static void cloze_documents_tell_a_phrase_and_its_end_twice(void **state)
+{
+    (void)state;
+    static const uint32_t only[MIX_KINDS] = {[MIX_CLOZE] = 1};
+    struct setup s;
+    int32_t out[2048];
+    char text[2049];
+    int n_answers = 0;
+    setup_init(&s, only, 5, false);
+    for (uint64_t i = 0; i < STEPS; i++) {
+        enum mix_kind kind;
+        assert_int_equal(mix_sequence(s.x, i, 2048, out, &kind, NULL), OK);
+        assert_int_equal(kind, MIX_CLOZE);
+        const uint8_t *is_answer = mix_answers(s.x);
+        text_of(s.t, out, 2048, text); /* a byte a token */
+        for (size_t at = 1; at < 2048; at++) {
+            if (is_answer[at] == 0 || is_answer[at - 1] != 0)
+                continue;
+            /* Four words before it, at least. */
+            size_t from = at, n_words = 0,
+                   len = strspn(text + at, LETTERS DIGITS);
+            while (from > 0 && strchr("\n?", text[from - 1]) == NULL)
+                n_words += text[--from] == ' ';
+            if (text[from] == ' ') { /* behind the question mark */
+                from++;
+                n_words--;
+            }
+            assert_true(n_words >= 4);
+            for (size_t b = 0; b < len; b++)
+                assert_int_equal(is_answer[at + b], 1);
+            assert_int_equal(text[at + len], '.');
+            /* The same bytes in the first two thirds. */
+            char said[256];
+            snprintf(said, sizeof(said), "%.*s", (int)(at + len - from),
+                     text + from);
+            const char *first = strstr(text, said);
+            assert_true(first < text + 2048 * 2 / 3);
+            assert_true(first < text + from);
+            n_answers++;
+        }
+    }
+    assert_true(n_answers > 2 * STEPS);
+    setup_fini(&s);
+}
+
+static void a_phrase_is_asked_for_by_its_first_words(void **state)
+{
+    (void)state;
+    assert_int_equal(mix_first_words("One two three four", 3), 13);
+    assert_int_equal(mix_first_words("One two", 3), 7);
+    assert_int_equal(mix_first_words("", 3), 0);
 }
 
 static void copies_come_again_in_the_second_half(void **state)
@@ -441,6 +496,8 @@ int main(void)
         cmocka_unit_test(a_step_gives_the_same_sequence_whatever_came_before),
         cmocka_unit_test(sequences_are_as_long_as_asked_and_hold_valid_ids),
         cmocka_unit_test(recall_documents_hold_facts_questions_and_answers),
+        cmocka_unit_test(cloze_documents_tell_a_phrase_and_its_end_twice),
+        cmocka_unit_test(a_phrase_is_asked_for_by_its_first_words),
         cmocka_unit_test(facts_are_told_and_asked_for_in_chats),
         cmocka_unit_test(copies_come_again_in_the_second_half),
         cmocka_unit_test(plain_text_is_text),
