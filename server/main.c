@@ -432,9 +432,11 @@ static void drain(struct parts *p, const sigset_t *set)
     server_detach_engine(p->server);
     engine_free(p->engine);
     p->engine = NULL;
-    for (int i = 0; !hurry && i < FLUSH_MS && !server_is_idle(p->server);
+    /* Errors that say so still go out; one more signal does without. */
+    bool is_cut = false;
+    for (int i = 0; !is_cut && i < FLUSH_MS && !server_is_idle(p->server);
          i += POLL_MS)
-        hurry = wait_signal(set, POLL_MS);
+        is_cut = wait_signal(set, POLL_MS);
 }
 
 static int serve_until_signal(struct parts *p, const sigset_t *set)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
+#include "gates/train/mix.h"
 #include "gates/train/mix_internal.h"
 #include "gates/train/mix_words.h"
 
