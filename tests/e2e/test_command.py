@@ -253,6 +253,34 @@ def test_new_requests_are_refused_while_draining(launch):
         assert time.monotonic() - start < 10
 
 
+def test_a_second_signal_tells_those_whose_answers_it_ends(launch):
+    server = launch()
+    whole = [server.connect() for _ in range(4)]
+    streams = [server.connect() for _ in range(4)]
+    for s in whole:
+        s.sendall(request("POST", CHAT, chat(**ENDLESS)))
+    for s in streams:
+        s.sendall(request("POST", CHAT, chat(**ENDLESS, stream=True)))
+    for s in streams:
+        read_until(s, b'"content":"')
+    server.process.send_signal(signal.SIGTERM)
+    end = time.monotonic() + 5
+    while server.get("/health").status == 200:
+        assert time.monotonic() < end
+    status = []
+    t = threading.Thread(target=lambda: status.append(server.stop()))
+    t.start()
+    for s in whole:
+        assert b" 503 " in read_all(s)[:20]
+        s.close()
+    for s in streams:
+        rest = read_all(s)
+        assert b'data: {"error":{' in rest and b"data: [DONE]\n\n" in rest
+        s.close()
+    t.join()
+    assert status == [0]
+
+
 def test_what_does_not_finish_ends_with_an_error_in_its_stream(launch):
     server = launch("--drain-timeout", "500ms")
     with server.connect() as s:
