@@ -88,8 +88,7 @@ static void finish(struct engine *e, struct gen *g)
     engine_update_kv(e, g);
 }
 
-/* Prompts without an answer that have waited for this alone. */
-static void end_prompts(struct engine *e)
+void engine_end_prompts(struct engine *e)
 {
     for (uint32_t i = e->n_running; i-- > 0;) {
         struct gen *g = e->running[i];
@@ -122,7 +121,7 @@ void engine_cut_some(struct engine *e)
             evict_is_under_way(e->evict) ? engine_slice(e) : e->slice;
         work(e, slice, slice / ENGINE_TAKE_COST);
     }
-    end_prompts(e);
+    engine_end_prompts(e);
 }
 
 bool engine_finish_cut(struct engine *e)

@@ -195,6 +195,9 @@ bool engine_cut_later(struct engine *e, struct gen *g,
                       const struct evict_limit *l);
 /* Works on a cut that was left, before a step is planned. */
 void engine_cut_some(struct engine *e);
+/* Ends the prompts without an answer that are stored as a whole and whose cut,
+ * if there was one, is made. */
+void engine_end_prompts(struct engine *e);
 /* Brings the one that is worked on to its end. False: there is none. */
 bool engine_finish_cut(struct engine *e);
 /* g's is not made. */

@@ -100,7 +100,7 @@ void engine_update_kv(const struct engine *e, struct gen *g)
 }
 
 /* After the last cut of a prompt it needs no watching. */
-static void end_prompts(struct engine *e)
+static void stop_watching(struct engine *e)
 {
     for (uint32_t i = 0; i < e->n_running; i++) {
         if (e->running[i]->prefill.left > 0)
@@ -238,15 +238,11 @@ void engine_step(struct engine *e)
     finish_step(e, &b, now - start);
     complain_once(e, b.n_logits);
     engine_cut_to_caps(e);
-    end_prompts(e);
+    stop_watching(e);
 
-    for (uint32_t i = 0; i < b.n_runs; i++) {
+    for (uint32_t i = 0; i < b.n_runs; i++)
         engine_update_kv(e, e->run_gen[i]);
-        /* A prompt without an answer is done when it is stored. */
-        const struct gen *g = e->run_gen[i];
-        if (g->max_tokens == 0 && g->prefill.left == 0 && !g->cut.session)
-            engine_end(e, e->run_gen[i], GEN_FINISH_LENGTH);
-    }
+    engine_end_prompts(e);
     for (uint32_t i = 0; i < b.n_logits; i++)
         add_token(e, e->logit_gen[i], e->chosen[i], now);
 }
