@@ -158,7 +158,6 @@ static void run_and_kill(struct setup *s, int after)
         struct errmsg m;
         struct workers *k = NULL;
         struct mat *mat = NULL;
-        s->o.steps = STEPS;
         if (workers_new(&k, 2, &m) != OK || mat_new(&mat, k, &m) != OK)
             _exit(1);
         enum err rc = train_run(s->g, s->f, s->x, &s->o, mat, &m);
@@ -307,11 +306,12 @@ static void lines_of_earlier_runs_stay_in_the_log(void **state)
     static const char earlier[] = "{\"step\":500,\"kind\":\"plain\"}\n";
     setup_init(&s, 1);
     write_file(s.log, earlier);
-    /* Killed before it saved anything but its beginning. */
+    /* Killed before it saved anything but its beginning, and long before its
+     * end, however late the kill comes. */
+    s.o.steps = 1000000;
     s.o.checkpoint_every = 3600;
     run_and_kill(&s, 3);
     s.o.stop = &stop;
-    s.o.checkpoint_every = 3600;
     assert_int_equal(run(&s, &m), ERR_CANCELLED);
     assert_int_equal(run(&s, &m), ERR_CANCELLED);
     assert_int_equal(file_read_all(&b, s.log, 1 << 20, &m), OK);
