@@ -113,22 +113,11 @@ static enum err unknown_setting(const char *name, const struct fate *fate,
                    name, word_of(fate), all);
 }
 
-/* As the name of a choice shows it. */
-static void add_setting(struct choice *out, const char *name,
-                        const struct option *o, const struct config *c)
-{
-    const void *field = (const char *)c + o->field;
-    size_t n = strlen(out->name), size = sizeof(out->name) - n;
-    if (o->type == OPT_BOOL)
-        snprintf(out->name + n, size, ":%s=%s", name,
-                 *(const bool *)field ? "on" : "off");
-    else
-        snprintf(out->name + n, size, ":%s=%g", name, *(const double *)field);
-}
-
-/* "alpha=0", or "mean-ratio" of one that is on or off. */
-static enum err read_setting(struct choice *out, struct config *c, char *text,
-                             const struct fate *fate, struct errmsg *m)
+/* "alpha=0", or "mean-ratio" of one that is on or off. seen: the names so far,
+ * each between colons. */
+static enum err read_setting(struct config *c, char seen[CHOICE_NAME_MAX],
+                             char *text, const struct fate *fate,
+                             struct errmsg *m)
 {
     char key[OPTION_NAME_MAX + 8], *value = strchr(text, '=');
     if (value != NULL)
@@ -136,16 +125,61 @@ static enum err read_setting(struct choice *out, struct config *c, char *text,
     const struct option *o = find_setting(text, fate);
     if (o == NULL)
         return unknown_setting(text, fate, m);
-    snprintf(key, sizeof(key), ":%s=", text);
-    if (strstr(out->name, key) != NULL)
+    snprintf(key, sizeof(key), ":%s:", text);
+    if (strstr(seen, key) != NULL)
         return err_set(m, ERR_INVAL, "%s is there twice", text);
     if (value == NULL && o->type != OPT_BOOL)
         return err_set(m, ERR_INVAL, "%s needs a value: %s=%s", text, text,
                        o->dflt);
-    enum err rc = option_set(c, o, value != NULL ? value : "true", 0, text, m);
-    if (rc == OK)
-        add_setting(out, text, o, c);
-    return rc;
+    size_t n = strlen(seen);
+    snprintf(seen + n, CHOICE_NAME_MAX - n, "%s", key + (n > 0));
+    return option_set(c, o, value != NULL ? value : "true", 0, text, m);
+}
+
+/* With as many digits as tell a float from the next. */
+static void print_float(char *out, size_t size, float x)
+{
+    int digits = 6;
+    do
+        snprintf(out, size, "%.*g", digits, (double)x);
+    while (strtof(out, NULL) != x && ++digits <= 9);
+}
+
+/* ":alpha=0"; nothing where the setting is the server's. Merges compute with
+ * floats, so what is the same float is the same setting. */
+static void add_setting(struct choice *out, const char *name,
+                        const struct option *o, const struct config *c,
+                        const struct config *dflt)
+{
+    const void *is = (const char *)c + o->field;
+    const void *was = (const char *)dflt + o->field;
+    char value[32];
+    size_t n = strlen(out->name);
+    if (o->type == OPT_BOOL) {
+        if (*(const bool *)is == *(const bool *)was)
+            return;
+        snprintf(value, sizeof(value), "%s", *(const bool *)is ? "on" : "off");
+    } else {
+        float x = (float)*(const double *)is;
+        if (x == (float)*(const double *)was)
+            return;
+        print_float(value, sizeof(value), x == 0 ? 0 : x); /* no "-0" */
+    }
+    snprintf(out->name + n, sizeof(out->name) - n, ":%s=%s", name, value);
+}
+
+/* In one order, whatever the order on the command line. */
+static void add_settings(struct choice *out, const struct fate *fate,
+                         const struct config *c, const struct config *dflt)
+{
+    char flag[OPTION_NAME_MAX + 8];
+    size_t n;
+    const struct option *o = option_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = setting_name(flag, &o[i]);
+        if (name != NULL && is_for(&o[i], fate))
+            add_setting(out, name, &o[i], c, dflt);
+    }
 }
 
 static enum err default_settings(struct config *c, struct errmsg *m)
@@ -164,18 +198,22 @@ static enum err default_settings(struct config *c, struct errmsg *m)
 static enum err read_settings(struct choice *out, char *text,
                               const struct fate *fate, struct errmsg *m)
 {
-    struct config c = {0};
-    enum err rc = default_settings(&c, m);
+    struct config dflt = {0};
+    char seen[CHOICE_NAME_MAX] = ""; /* each is part of one such name */
+    enum err rc = default_settings(&dflt, m);
+    struct config c = dflt;
     while (rc == OK && text != NULL) {
         char *rest = strchr(text, ':');
         if (rest != NULL)
             *rest++ = '\0';
-        rc = read_setting(out, &c, text, fate, m);
+        rc = read_setting(&c, seen, text, fate, m);
         text = rest;
     }
-    if (rc == OK)
-        out->merge = merge_config_options(&c);
-    return rc;
+    if (rc != OK)
+        return rc;
+    out->merge = merge_config_options(&c);
+    add_settings(out, fate, &c, &dflt);
+    return OK;
 }
 
 /* --------------------------------------------------------------- the names */

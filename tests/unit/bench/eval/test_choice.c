@@ -43,8 +43,17 @@ static void a_fate_has_one_name(void **state)
         {"expected-attention+merge:min-mass=0:max-ratio=0",
          "expected-attention+merge:min-mass=0:max-ratio=0"},
         {"h2o+merge:mean-ratio", "h2o+merge:mean-ratio=on"},
-        {"h2o+selkv:mean-ratio=false", "h2o+merge:mean-ratio=off"},
-        {"h2o+kvmerger:min-cosine=.9", "h2o+kvmerger:min-cosine=0.9"}};
+        {"h2o+kvmerger:min-cosine=.9", "h2o+kvmerger:min-cosine=0.9"},
+        /* What is the server's setting anyway is not told. */
+        {"h2o+selkv:mean-ratio=false", "h2o+merge"},
+        {"h2o+merge:alpha=0.5:max-ratio=4", "h2o+merge"},
+        /* Zero has one form, and settings have one order. */
+        {"h2o+merge:alpha=-0", "h2o+merge:alpha=0"},
+        {"h2o+merge:alpha=1e-400", "h2o+merge:alpha=0"},
+        {"h2o+merge:max-ratio=2:alpha=1", "h2o+merge:alpha=1:max-ratio=2"},
+        /* Two floats are two settings. */
+        {"h2o+merge:alpha=0.50000006", "h2o+merge:alpha=0.50000006"},
+        {"h2o+merge:alpha=0.5000000001", "h2o+merge"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct choice c = find(names[i][0]);
         assert_string_equal(c.name, names[i][1]);
@@ -226,7 +235,10 @@ static void nothing_is_there_twice(void **state)
         {"full", "exact"},
         {"retention", "dbtrimkv"},
         {"h2o+merge", "h2o+selkv"},
-        {"h2o+merge:alpha=0.50", "h2o+merge:alpha=.5"}};
+        {"h2o+merge:alpha=0.250", "h2o+merge:alpha=.25"},
+        {"h2o+merge", "h2o+merge:alpha=0.5"},
+        {"h2o+merge:alpha=0", "h2o+merge:alpha=-0"},
+        {"h2o+merge:alpha=0:mean-ratio", "h2o+merge:mean-ratio=on:alpha=0"}};
     for (size_t i = 0; i < sizeof(twice) / sizeof(twice[0]); i++) {
         struct choices c;
         struct errmsg m = {""};
