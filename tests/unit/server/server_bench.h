@@ -211,7 +211,7 @@ static inline void bench_refused(struct buf answer, int status,
 static inline void bench_wait_running(const struct bench *b, uint32_t running,
                                       uint32_t waiting)
 {
-    int64_t until = clock_us() + 20 * 1000000;
+    int64_t until = clock_us() + TOY_PATIENCE_US;
     for (;;) {
         struct engine_stats s;
         engine_stats(b->toy.e, &s);

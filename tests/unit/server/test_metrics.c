@@ -127,10 +127,12 @@ static void requests_are_counted_by_route_and_outcome(void **state)
     bench_stop(&b);
 }
 
+enum { QUEUE_US = 100 * 1000 };
+
 static void one_at_a_time(struct engine_options *o)
 {
     o->max_running = 1;
-    o->queue_us = 100 * 1000;
+    o->queue_us = QUEUE_US;
 }
 
 /* A stream has begun by then, so its error is an event. */
@@ -150,12 +152,8 @@ static void who_waited_too_long_is_rejected(void **state)
                "{\"model\":\"toy\",\"prompt\":\"bcd\"}");
     bench_post(third, "/v1/completions",
                "{\"model\":\"toy\",\"prompt\":\"cde\",\"stream\":true}");
-    struct engine_stats st;
-    do {
-        toy_sleep(20 * 1000);
-        engine_stats(b.toy.e, &st);
-    } while (st.waiting < 2);
-    toy_sleep(150 * 1000);
+    bench_wait_running(&b, 1, 2);
+    toy_sleep(QUEUE_US + QUEUE_US / 2);
     atomic_store(&b.toy.toy.is_held, false);
     struct buf answer = bench_rest(second);
     assert_non_null(strstr(answer.data, "HTTP/1.1 429"));

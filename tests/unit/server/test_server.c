@@ -16,7 +16,9 @@ static const char hello[] =
 static const char hello_stream[] =
     "{\"model\":\"toy\",\"temperature\":0,\"max_tokens\":24,\"stream\":true,"
     "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}";
-/* Hardly ends by itself. */
+/* Ends by itself only after 400 steps: with so much time between two of them
+ * not while a test looks. */
+enum { ENDLESS_STEP_US = 20000 };
 static const char endless[] =
     "{\"model\":\"toy\",\"temperature\":0,\"ignore_eos\":true,"
     "\"max_tokens\":400,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}";
@@ -306,7 +308,7 @@ static void a_client_that_leaves_stops_the_work(void **state)
     struct bench b;
     (void)state;
     bench_start(&b, 2048, NULL, NULL);
-    atomic_store(&b.toy.toy.delay_us, 2000);
+    atomic_store(&b.toy.toy.delay_us, ENDLESS_STEP_US);
     for (int stream = 0; stream < 2; stream++) {
         for (int reset = 0; reset < 2; reset++) {
             struct linger hard = {1, 0};
@@ -319,6 +321,10 @@ static void a_client_that_leaves_stops_the_work(void **state)
             bench_wait_running(&b, 0, 0);
         }
     }
+    struct engine_stats st;
+    engine_stats(b.toy.e, &st);
+    /* Not one of the four went on to its end. */
+    assert_true(st.generation_tokens < 400);
     bench_stop(&b);
 }
 
@@ -435,7 +441,7 @@ static void a_draining_server_takes_nothing_and_ends_what_runs(void **state)
     struct bench b;
     (void)state;
     bench_start(&b, 2048, NULL, NULL);
-    atomic_store(&b.toy.toy.delay_us, 5000);
+    atomic_store(&b.toy.toy.delay_us, ENDLESS_STEP_US);
     int stream = bench_connect(&b), whole = bench_connect(&b);
     bench_post(stream, "/v1/chat/completions", endless_stream);
     bench_post(whole, "/v1/chat/completions", endless);
@@ -462,7 +468,8 @@ static void a_draining_server_takes_nothing_and_ends_what_runs(void **state)
         strstr(metrics.data, "route=\"chat\",outcome=\"rejected\"} 1\n"));
     buf_fini(&metrics);
     buf_fini(&begin);
-    for (int i = 0; i < 10000 && !server_is_idle(b.server); i++)
+    int64_t until = clock_us() + TOY_PATIENCE_US;
+    while (!server_is_idle(b.server) && clock_us() < until)
         toy_sleep(1000);
     assert_true(server_is_idle(b.server));
     server_free(b.server);
@@ -476,7 +483,7 @@ static void a_server_can_end_while_clients_wait(void **state)
     int fd[4];
     (void)state;
     bench_start(&b, 2048, NULL, NULL);
-    atomic_store(&b.toy.toy.delay_us, 1000);
+    atomic_store(&b.toy.toy.delay_us, ENDLESS_STEP_US);
     fd[0] = bench_connect(&b); /* says nothing */
     fd[1] = bench_connect(&b);
     bench_send(fd[1], "POST /v1/completions HTTP/1.1\r\nContent-Le", 41);

@@ -135,10 +135,7 @@ static inline void small_step(void *self, const struct model_batch *batch)
     struct small *s = self;
     struct model_batch b = *batch;
     b.logits = s->logits;
-    while (atomic_load(&s->toy.is_held)) {
-        atomic_store(&s->toy.is_stuck, true);
-        toy_sleep(200);
-    }
+    toy_wait_while_held(&s->toy);
     model_step(s->rig.model, &b);
     for (uint32_t r = 0; r < b.n_runs; r++) {
         small_draw_retention(b.runs[r].table);
@@ -148,6 +145,7 @@ static inline void small_step(void *self, const struct model_batch *batch)
         memcpy(batch->logits + (size_t)k * TOY_VOCAB,
                b.logits + (size_t)k * s->rig.n_vocab,
                TOY_VOCAB * sizeof(float));
+    atomic_fetch_add(&s->toy.n_steps, 1);
 }
 
 static inline uint32_t small_reposition(void *self, struct table *table)

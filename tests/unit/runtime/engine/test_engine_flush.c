@@ -6,15 +6,6 @@ static void count(void *user)
     atomic_fetch_add((atomic_int *)user, 1);
 }
 
-static void wait_told(atomic_int *told, int n)
-{
-    int64_t until = clock_us() + 20 * 1000000;
-    while (atomic_load(told) < n) {
-        assert_true(clock_us() < until);
-        toy_sleep(100);
-    }
-}
-
 static void a_flush_leaves_nothing_at_rest(void **state)
 {
     (void)state;
@@ -30,7 +21,7 @@ static void a_flush_leaves_nothing_at_rest(void **state)
     assert_true(s.prefix_bytes > 0 && s.sessions_at_rest == 1);
 
     assert_int_equal(engine_flush(b.e, count, &told), OK);
-    wait_told(&told, 1);
+    toy_wait_count(&told, 1);
     engine_stats(b.e, &s);
     assert_true(s.free_bytes == empty.free_bytes && s.prefix_bytes == 0);
     assert_true(s.sessions_at_rest == 0 && s.entries_retained == 0);
@@ -51,13 +42,18 @@ static void running_answers_stay_whole(void **state)
     toy_set_up(&b, 1024, NULL);
     toy_prompt(prompt, 120, 6);
     toy_expect(toy_ask(b.e, prompt, 100, 1), prompt, 100, 1);
-    /* This one stands on what is at rest. */
+    /* This one stands on what is at rest, and is in the middle each time. */
+    atomic_store(&b.toy.is_held, true);
     struct gen *g = toy_ask(b.e, prompt, 120, 200);
-    toy_wait(g, GEN_DECODE);
     for (int i = 1; i <= 5; i++) {
+        toy_hold_after(&b.toy, 2);
         assert_int_equal(engine_flush(b.e, count, &told), OK);
-        wait_told(&told, i);
     }
+    struct gen_status now;
+    gen_status(g, &now);
+    assert_int_equal(now.state, GEN_DECODE);
+    atomic_store(&b.toy.is_held, false);
+    toy_wait_count(&told, 5);
     struct gen_status st = toy_expect(g, prompt, 120, 200);
     assert_int_equal(st.cached_tokens, 100);
     toy_tear_down(&b);

@@ -164,8 +164,7 @@ static void the_smallest_pool_is_enough(void **state)
 
 static const struct session *resting(struct engine *e)
 {
-    while (!engine_is_idle(e))
-        toy_sleep(100);
+    toy_wait_idle(e);
     return e->sessions.rest.last;
 }
 
@@ -782,8 +781,7 @@ static void random_requests_all_finish_in_tiny_pools(void **state)
         }
         for (int i = 0; i < ORDERS; i++)
             collect(&o[i]);
-        while (!engine_is_idle(b.e))
-            toy_sleep(100);
+        toy_wait_idle(b.e);
         struct engine_stats st;
         engine_stats(b.e, &st);
         assert_int_equal(st.live_bytes, 0);

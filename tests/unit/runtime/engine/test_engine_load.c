@@ -104,7 +104,7 @@ static void a_cancel_ends_a_request_in_every_state(void **state)
     atomic_store(&b.toy.is_held, false);
     cancelled(second);
     cancelled(first);
-    toy_sleep(5000);
+    toy_wait_idle(b.e);
     assert_int_equal(atomic_load(&b.toy.n_steps), steps + 1);
 
     /* The one that waits alone: the other goes on. */
@@ -120,17 +120,17 @@ static void a_cancel_ends_a_request_in_every_state(void **state)
     /* Streaming, with text that nobody reads. */
     struct gen_request r = toy_request(p, 5, 400);
     r.params.ignore_eos = true;
-    /* Slow steps, so that it cannot end before it is held. */
-    atomic_store(&b.toy.delay_us, 5000);
+    atomic_store(&b.toy.is_held, true);
     struct gen *g = toy_submit(b.e, &r);
-    toy_wait(g, GEN_DECODE);
-    toy_hold(&b.toy);
-    atomic_store(&b.toy.delay_us, 0);
+    toy_hold_after(&b.toy, 5);
+    struct gen_status s;
+    gen_status(g, &s);
+    assert_int_equal(s.state, GEN_DECODE);
     gen_cancel(g);
     steps = atomic_load(&b.toy.n_steps);
     atomic_store(&b.toy.is_held, false);
     cancelled(g);
-    toy_sleep(5000);
+    toy_wait_idle(b.e);
     assert_int_equal(atomic_load(&b.toy.n_steps), steps + 1);
 
     /* Let go of without a word, in each state. */
@@ -286,6 +286,19 @@ static void big_steps(struct engine_options *o)
     o->step_target_us = 2000;
 }
 
+/* An answer that has begun, and waits to go on. */
+static struct gen *held_chat(struct toy_bench *b)
+{
+    int32_t p[5];
+    toy_prompt(p, 5, 1);
+    struct gen_request r = toy_request(p, 5, 500);
+    r.params.ignore_eos = true;
+    atomic_store(&b->toy.is_held, true);
+    struct gen *chat = toy_submit(b->e, &r);
+    toy_hold_after(&b->toy, 2);
+    return chat;
+}
+
 static void a_long_prompt_does_not_stall_its_neighbour(void **state)
 {
     (void)state;
@@ -293,29 +306,22 @@ static void a_long_prompt_does_not_stall_its_neighbour(void **state)
     int32_t p[480];
     toy_set_up(&b, 8192, big_steps);
     atomic_store(&b.toy.row_us, 50);
-    toy_prompt(p, 480, 1);
-    struct gen_request r = toy_request(p, 5, 500);
-    r.params.ignore_eos = true;
-    struct gen *chat = toy_submit(b.e, &r);
-    toy_wait(chat, GEN_DECODE);
     /* What a row costs is learnt from the first prompts. On a machine that is
      * busy otherwise the lesson may need a repetition. */
     uint32_t rows = UINT32_MAX;
     for (uint64_t i = 0; i < 8 && (i < 3 || rows > 64); i++) {
+        struct gen *chat = held_chat(&b);
         toy_prompt(p, 480, i);
         atomic_store(&b.toy.rows_max, 0);
         struct gen *g = toy_ask(b.e, p, 480, 1);
+        atomic_store(&b.toy.is_held, false);
         toy_wait(g, GEN_DONE);
         rows = atomic_load(&b.toy.rows_max);
         gen_release(g);
         gen_release(chat);
-        r = toy_request(p, 5, 500);
-        r.params.ignore_eos = true;
-        chat = toy_submit(b.e, &r);
-        toy_wait(chat, GEN_DECODE);
+        toy_wait_idle(b.e);
     }
     assert_true(rows > 1 && rows <= 64);
-    gen_release(chat);
     toy_tear_down(&b);
 }
 
@@ -345,7 +351,8 @@ static void a_shutdown_ends_what_is_left_and_leaves_it_readable(void **state)
     struct toy_bench b;
     int32_t p[10];
     toy_set_up(&b, 1024, one_runs);
-    atomic_store(&b.toy.delay_us, 5000);
+    /* Eight seconds for the whole answer: it is not over before the end. */
+    atomic_store(&b.toy.delay_us, 20000);
     toy_prompt(p, 10, 1);
     struct gen_request r = toy_request(p, 10, 400);
     r.params.ignore_eos = true;
@@ -402,7 +409,7 @@ static void an_idle_engine_sleeps(void **state)
     clockid_t clock;
     struct timespec t0, t1;
     assert_int_equal(pthread_getcpuclockid(b.e->thread, &clock), 0);
-    toy_sleep(20000);
+    toy_wait_idle(b.e);
     clock_gettime(clock, &t0);
     toy_sleep(200000);
     clock_gettime(clock, &t1);

@@ -11,8 +11,7 @@ static struct gen_status ask(struct engine *e, const int32_t *p, uint32_t n)
     struct gen *g = toy_submit(e, &q);
     struct gen_status s = toy_wait(g, GEN_DONE);
     gen_release(g);
-    while (!engine_is_idle(e))
-        toy_sleep(100);
+    toy_wait_idle(e);
     return s;
 }
 
@@ -86,8 +85,7 @@ static void both_branches_stay_where_there_is_room(void **state)
         struct gen_status s = toy_wait(g, GEN_DONE);
         gen_release(g);
         assert_int_equal(s.cached_tokens, LATE);
-        while (!engine_is_idle(b.e))
-            toy_sleep(100);
+        toy_wait_idle(b.e);
         assert_int_equal(b.e->sessions.rest.n, 2 + turn);
     }
     toy_tear_down(&b);

@@ -71,7 +71,7 @@ static void check(struct client *c, struct gen *g, struct toy_answer *a,
 {
     struct buf text = {0};
     struct gen_status s;
-    int64_t until = clock_us() + 60 * 1000000;
+    int64_t until = clock_us() + TOY_PATIENCE_US;
     do {
         if (gen_read(g, &text, &s) != OK || clock_us() > until) {
             c->n_wrong += 1000;
@@ -167,8 +167,7 @@ static void hold_conversations(uint32_t pool_tokens, uint32_t max_running,
     assert_true(cached > CLIENTS * TURNS / 5);
     assert_true(cancelled > 0);
     assert_true(stopped > 20);
-    while (!engine_is_idle(e))
-        toy_sleep(1000);
+    toy_wait_idle(e);
     struct engine_stats s;
     engine_stats(e, &s);
     assert_int_equal(s.live_bytes, 0);

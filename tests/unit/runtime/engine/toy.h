@@ -40,6 +40,9 @@ enum {
     /* The two bytes of an e with an acute accent; never chosen by itself. */
     TOY_C3 = 28,
     TOY_A9 = 29,
+    /* What a test waits for comes at once or never: so long even where a
+     * machine stalls or runs everything tenfold slower. */
+    TOY_PATIENCE_US = 60 * 1000 * 1000,
 };
 
 struct toy {
@@ -52,8 +55,9 @@ struct toy {
     atomic_uint delay_us; /* of each step, and per row */
     atomic_uint row_us;
     atomic_uint rows_max; /* largest step */
-    atomic_bool is_held;  /* steps wait */
-    atomic_bool is_stuck; /* one does */
+    atomic_bool is_held;  /* steps wait, from number held_from on */
+    atomic_int held_from; /* 0 is the first step */
+    atomic_bool is_stuck; /* one waits */
     /* When set, each step checks the books of this engine. */
     struct engine *_Atomic watched;
 };
@@ -343,17 +347,24 @@ static inline uint32_t toy_reposition(void *self, struct table *tb)
     return longest;
 }
 
+/* What a step begins with. */
+static inline void toy_wait_while_held(struct toy *t)
+{
+    while (atomic_load(&t->is_held) &&
+           atomic_load(&t->n_steps) >= atomic_load(&t->held_from)) {
+        atomic_store(&t->is_stuck, true);
+        toy_sleep(200);
+    }
+    atomic_store(&t->is_stuck, false);
+}
+
 static inline void toy_step(void *self, const struct model_batch *b)
 {
     struct toy *t = self;
     uint32_t row = 0, k = 0;
     if (atomic_load(&t->watched))
         toy_check_books(t, atomic_load(&t->watched));
-    while (atomic_load(&t->is_held)) {
-        atomic_store(&t->is_stuck, true);
-        toy_sleep(200);
-    }
-    atomic_store(&t->is_stuck, false);
+    toy_wait_while_held(t);
     toy_sleep(atomic_load(&t->delay_us) + b->n_rows * atomic_load(&t->row_us));
     if (b->n_rows > atomic_load(&t->rows_max))
         atomic_store(&t->rows_max, b->n_rows);
@@ -381,14 +392,45 @@ static inline void toy_step(void *self, const struct model_batch *b)
     atomic_fetch_add(&t->n_steps, 1);
 }
 
-/* Returns when a step has begun and waits to be let go on. */
-static inline void toy_hold(struct toy *t)
+/* Returns when n more steps are done and the next has begun and waits to be let
+ * go on. To be called while a step waits or none can begin. */
+static inline void toy_hold_after(struct toy *t, int n)
 {
-    int64_t until = clock_us() + 60 * 1000000;
+    int64_t until = clock_us() + TOY_PATIENCE_US;
+    int from = atomic_load(&t->n_steps) + n;
+    atomic_store(&t->held_from, from);
     atomic_store(&t->is_held, true);
-    while (!atomic_load(&t->is_stuck)) {
+    while (!atomic_load(&t->is_stuck) || atomic_load(&t->n_steps) < from) {
         if (clock_us() > until)
             fail_msg("no step begins");
+        toy_sleep(100);
+    }
+}
+
+/* The same with the next step that begins, or with the one that waits. */
+static inline void toy_hold(struct toy *t)
+{
+    toy_hold_after(t, 0);
+}
+
+/* Until a callback has counted so far. */
+static inline void toy_wait_count(atomic_int *count, int n)
+{
+    int64_t until = clock_us() + TOY_PATIENCE_US;
+    while (atomic_load(count) < n) {
+        if (clock_us() > until)
+            fail_msg("only %d of %d calls came", atomic_load(count), n);
+        toy_sleep(100);
+    }
+}
+
+/* Until nothing waits or runs. */
+static inline void toy_wait_idle(struct engine *e)
+{
+    int64_t until = clock_us() + TOY_PATIENCE_US;
+    while (!engine_is_idle(e)) {
+        if (clock_us() > until)
+            fail_msg("the engine does not come to rest");
         toy_sleep(100);
     }
 }
@@ -522,7 +564,7 @@ static inline struct gen *toy_submit(struct engine *e, struct gen_request *r)
 static inline struct gen_status toy_wait(struct gen *g, enum gen_state state)
 {
     struct gen_status s;
-    int64_t until = clock_us() + 60 * 1000000;
+    int64_t until = clock_us() + TOY_PATIENCE_US;
     for (;;) {
         gen_status(g, &s);
         if (s.state >= state)
