@@ -124,21 +124,26 @@ static void nothing(void *ctx, int task, int thread)
     (void)thread;
 }
 
+/* The quickest of many batches: a few milliseconds in which no other program
+ * holds the cores. */
 static void handing_out_a_loop_costs_microseconds(void **state)
 {
     (void)state;
     struct workers *w = NULL;
     assert_int_equal(workers_new(&w, workers_cpus() < 2 ? 1 : 2, NULL), OK);
-    enum { LOOPS = 100000 };
-    usleep(20000); /* the threads have started by now, and sleep */
-    int64_t start = clock_us();
-    for (int i = 0; i < LOOPS; i++)
-        workers_run(w, 4, nothing, NULL);
-    double us = (double)(clock_us() - start) / LOOPS;
+    enum { BATCHES = 200, LOOPS = 500 };
+    double least = 1e9;
+    for (int batch = 0; batch < BATCHES; batch++) {
+        int64_t start = clock_us();
+        for (int i = 0; i < LOOPS; i++)
+            workers_run(w, 4, nothing, NULL);
+        double us = (double)(clock_us() - start) / LOOPS;
+        least = us < least ? us : least;
+    }
     print_message("a loop of 4 empty tasks on %d threads: %.2f us\n",
-                  workers_count(w), us);
-    /* Ten times what it should be: other programs may hold the cores. */
-    assert_true(us < 100);
+                  workers_count(w), least);
+    /* Far more than it takes even on a machine that is tenfold slower. */
+    assert_true(least < 100);
     workers_free(w);
 }
 

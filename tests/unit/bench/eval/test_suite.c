@@ -2,14 +2,13 @@
  * with the same file as one that was not, and measures nothing twice. */
 #include "tests/unit/bench/eval/rig.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/file.h"
 #include "bench/eval/suite.h"
+#include "tests/unit/killed.h"
 
 enum { DOCS = 2, CHOICES = 4, CELLS = 2 * DOCS * CHOICES };
 
@@ -80,16 +79,6 @@ static struct buf read_file(const char *path)
     return b;
 }
 
-static size_t n_lines(const char *path)
-{
-    struct buf b = read_file(path);
-    size_t n = 0;
-    for (size_t i = 0; i < b.len; i++)
-        n += b.data[i] == '\n';
-    buf_fini(&b);
-    return n;
-}
-
 /* A child runs until the file has n lines, and is killed: also in the middle
  * of a cell, and of a line. */
 static void run_until_killed(const struct setup *x, size_t n)
@@ -106,10 +95,7 @@ static void run_until_killed(const struct setup *x, size_t n)
         own.s.json = x->json;
         _exit(suite_run(&own.s, &m) == OK ? 0 : 1);
     }
-    while (n_lines(x->part) < n && waitpid(child, NULL, WNOHANG) == 0)
-        usleep(500);
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
+    kill_after_lines(child, x->part, n);
 }
 
 static void check_same(const char *a, const char *b)
@@ -128,10 +114,9 @@ static void a_killed_run_goes_on(void **state)
     struct setup x;
     setup_init(&x, 2);
     run(&x, x.whole);
-    assert_int_equal(n_lines(x.whole_part), CELLS);
+    assert_int_equal(lines_of(x.whole_part), CELLS);
     for (size_t n = 3; n < CELLS; n += 5)
         run_until_killed(&x, n);
-    assert_true(n_lines(x.part) >= 3);
     run(&x, x.json);
     check_same(x.json, x.whole);
     check_same(x.part, x.whole_part); /* in the same order, none twice */
@@ -169,11 +154,11 @@ static void a_larger_run_takes_over_the_smaller_one(void **state)
     x.s.cells.n_docs = 1;
     x.s.cells.n_choices = 3;
     run(&x, x.json);
-    assert_int_equal(n_lines(x.part), 2 * 3);
+    assert_int_equal(lines_of(x.part), 2 * 3);
     x.s.cells.n_docs = DOCS;
     x.s.cells.n_choices = CHOICES;
     run(&x, x.json);
-    assert_int_equal(n_lines(x.part), CELLS);
+    assert_int_equal(lines_of(x.part), CELLS);
     check_same(x.json, x.whole);
     setup_fini(&x);
 }
@@ -187,7 +172,7 @@ static void other_settings_are_measured_anew(void **state)
     run(&x, x.json);
     x.s.identity = "model=other";
     run(&x, x.json);
-    assert_int_equal(n_lines(x.part), 2 * 2 * CHOICES);
+    assert_int_equal(lines_of(x.part), 2 * 2 * CHOICES);
     setup_fini(&x);
 }
 
@@ -204,7 +189,7 @@ static void a_stop_keeps_what_was_measured(void **state)
     assert_int_equal(access(x.json, F_OK), -1);
     x.s.stop = NULL;
     run(&x, x.json);
-    assert_int_equal(n_lines(x.part), CELLS);
+    assert_int_equal(lines_of(x.part), CELLS);
     setup_fini(&x);
 }
 

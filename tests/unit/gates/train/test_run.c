@@ -3,10 +3,8 @@
 #include "tests/unit/gates/train/tiny.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -14,6 +12,7 @@
 #include "base/json.h"
 #include "base/safetensors.h"
 #include "gates/train/run.h"
+#include "tests/unit/killed.h"
 
 enum { WIDTH = 6, TEXT_BYTES = 20000, STEPS = 12 };
 
@@ -148,8 +147,8 @@ static void first_gates_keep_entries_for_about_their_memory(void **state)
     setup_fini(&s);
 }
 
-/* Kills the run, as kill -9 does, after it has logged `after` steps. */
-static void run_and_kill(struct setup *s, int after)
+/* Kills the run, as kill -9 does, after it has logged `after` lines. */
+static void run_and_kill(struct setup *s, size_t after)
 {
     pid_t pid = fork();
     assert_true(pid >= 0);
@@ -163,19 +162,7 @@ static void run_and_kill(struct setup *s, int after)
         enum err rc = train_run(s->g, s->f, s->x, &s->o, mat, &m);
         _exit(rc == OK ? 0 : 1);
     }
-    for (int tries = 0; tries < 20000; tries++) {
-        struct buf b = {0};
-        int lines = 0;
-        if (file_read_all(&b, s->log, 1 << 20, NULL) == OK)
-            for (size_t i = 0; i < b.len; i++)
-                lines += b.data[i] == '\n';
-        buf_fini(&b);
-        if (lines >= after)
-            break;
-        usleep(500);
-    }
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    kill_after_lines(pid, s->log, after);
 }
 
 static void a_killed_run_ends_with_the_same_gates(void **state)
@@ -187,7 +174,7 @@ static void a_killed_run_ends_with_the_same_gates(void **state)
     check_log(&whole, STEPS);
     setup_init(&killed, 1);
     struct gate *first = killed.g;
-    for (int after = 3; after <= 6; after += 3) {
+    for (size_t after = 3; after <= 6; after += 3) {
         run_and_kill(&killed, after);
         /* Half a line, as a kill in the middle of a write leaves. */
         int fd = open(killed.log, O_WRONLY | O_APPEND);
