@@ -13,14 +13,25 @@ import openai
 import prometheus_client.parser
 
 CHAT = "/v1/chat/completions"
+# What a test waits for comes soon or never: so long even where a machine stalls
+# or runs everything tenfold slower.
+PATIENCE_S = 120
 WORDS = """river stone bread winter letter bridge market evening garden music
 harbour apple window journey candle silver mountain horse paper summer""".split()
+
+
+def until(holds, within=PATIENCE_S, told=lambda: "it does not come true"):
+    """Waits until holds() is true."""
+    end = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < end, told()
+        time.sleep(0.02)
 
 
 class Server:
     """A running `ebb serve` on a free port."""
 
-    def __init__(self, program, model, *flags, wait=120):
+    def __init__(self, program, model, *flags):
         self.folder = tempfile.TemporaryDirectory(prefix="ebb-e2e-")
         folder = Path(self.folder.name)
         self.out, self.err = folder / "stdout", folder / "stderr"
@@ -31,17 +42,17 @@ class Server:
             self.process = subprocess.Popen(
                 [program, "serve", "--port", "0", "--model", model, *flags],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        end = time.monotonic() + wait
-        while True:
-            found = re.search(r"^listening on http://(\S+):(\d+)$",
-                              self.out.read_text(), re.M)
-            if found:
-                break
-            assert self.process.poll() is None, self.log()
-            assert time.monotonic() < end, "it does not come up"
-            time.sleep(0.02)
-        self.host, self.port = found.group(1), int(found.group(2))
+        until(lambda: self.process.poll() is not None or self.address(),
+              told=lambda: "it does not come up")
+        assert self.process.poll() is None, self.log()
+        self.host, self.port = self.address()
         self.url = f"http://{self.host}:{self.port}"
+
+    def address(self):
+        """Host and port, once it has told them."""
+        found = re.search(r"^listening on http://(\S+):(\d+)$",
+                          self.out.read_text(), re.M)
+        return found and (found.group(1), int(found.group(2)))
 
     def log(self):
         return self.err.read_text(errors="replace")
@@ -76,23 +87,21 @@ class Server:
         assert found, f"no {name} {labels}"
         return sum(found)
 
-    def wait_for(self, within=15, **values):
+    def wait_for(self, within=PATIENCE_S, **values):
         """Waits until metrics have these values, e.g. running=0."""
-        end = time.monotonic() + within
-        while True:
-            now = {k: self.value("ebb_requests_" + k) for k in values}
-            if now == values:
-                return
-            assert time.monotonic() < end, f"{now}, wanted {values}"
-            time.sleep(0.02)
+        def now():
+            return {k: self.value("ebb_requests_" + k) for k in values}
 
-    def stop(self, *signals, wait=60):
+        until(lambda: now() == values, within,
+              lambda: f"{now()}, wanted {values}")
+
+    def stop(self, *signals):
         """The exit status after these signals (SIGTERM by default)."""
         for s in signals or (signal.SIGTERM,):
             self.process.send_signal(s)
             time.sleep(0.1)
         try:
-            return self.process.wait(wait)
+            return self.process.wait(PATIENCE_S)
         finally:
             self.process.kill()
             self.process.wait()

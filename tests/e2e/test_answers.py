@@ -3,7 +3,7 @@ import json
 import threading
 import time
 
-from ebb_server import CHAT, chat
+from ebb_server import CHAT, chat, until
 
 STORY = "Once upon a time there was a small village by the sea. " * 6
 
@@ -174,9 +174,7 @@ def test_log_lines_tell_each_request(launch):
                     "X-Request-ID: find-me-1")
     assert r.headers["x-request-id"] == "find-me-1"
     server.post(CHAT, chat(temperature=9), "X-Request-ID: find-me-2")
-    end = time.monotonic() + 5
-    while server.log().count("find-me") < 2 and time.monotonic() < end:
-        time.sleep(0.02)
+    until(lambda: server.log().count("find-me") == 2)
     lines = {}
     for line in server.log().splitlines():
         record = json.loads(line)
@@ -194,9 +192,7 @@ def test_the_log_says_what_was_wrong_on_every_route(launch):
     server = launch("--log-format", "json")
     for path in ("/v1/models/gone", "/nope"):
         assert server.get(path, "X-Request-ID: lost").status == 404
-    end = time.monotonic() + 5
-    while server.log().count("lost") < 2 and time.monotonic() < end:
-        time.sleep(0.02)
+    until(lambda: server.log().count("lost") == 2)
     errors = [json.loads(line)["error"] for line in server.log().splitlines()
               if "lost" in line]
     assert "`gone` does not exist" in errors[0] and "/nope" in errors[1]
@@ -205,9 +201,7 @@ def test_the_log_says_what_was_wrong_on_every_route(launch):
 def test_text_log_lines_are_one_line_each(launch):
     server = launch()
     server.post(CHAT, chat(), "X-Request-ID: plain-1")
-    end = time.monotonic() + 5
-    while "plain-1" not in server.log() and time.monotonic() < end:
-        time.sleep(0.02)
+    until(lambda: "plain-1" in server.log())
     (line,) = [x for x in server.log().splitlines() if "plain-1" in x]
     for word in ("tenant=default", "outcome=ok", "prompt_tokens=",
                  "cached_tokens=0", "generated_tokens=", "ttft_ms=",

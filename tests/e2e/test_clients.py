@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from ebb_server import CHAT, ENDLESS, chat, read_all, read_until, request
+from ebb_server import CHAT, ENDLESS, chat, read_all, read_until, request, \
+    until
 
 
 def leave(s, reset):
@@ -30,10 +31,8 @@ def test_a_client_that_leaves_while_it_is_answered(server, stream, reset):
     server.wait_for(running=0, waiting=0)
     assert server.value("ebb_kv_bytes", state="live") == 0
     assert server.value("ebb_kv_bytes", state="reserved") == 0
-    end = time.monotonic() + 5
-    while server.value("ebb_requests_total",
-                       outcome="cancelled") != before + 1:
-        assert time.monotonic() < end
+    until(lambda: server.value("ebb_requests_total",
+                               outcome="cancelled") == before + 1)
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["close", "reset"])
@@ -45,10 +44,8 @@ def test_a_client_that_closes_after_the_last_event_was_served(server, reset):
         s.sendall(request("POST", CHAT, chat(stream=True, max_tokens=2)))
         read_until(s, b"data: [DONE]\n\n")
         leave(s, reset)
-    end = time.monotonic() + 5
-    while server.value("ebb_requests_total", outcome="ok",
-                       route="chat") != before + 8:
-        assert time.monotonic() < end
+    until(lambda: server.value("ebb_requests_total", outcome="ok",
+                               route="chat") == before + 8)
     assert server.value("ebb_requests_total", outcome="cancelled") == gone
 
 
@@ -122,11 +119,10 @@ def test_hundred_clients_at_once(server):
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(100)]
     for t in threads:
         t.start()
-    slow = 0
+    told = 0
     while any(t.is_alive() for t in threads):
-        start = time.monotonic()
         assert server.get("/health").status == 200
-        slow = max(slow, time.monotonic() - start)
+        told += 1
     for t in threads:
         t.join()
     assert {a.status for a in answers} == {200}
@@ -134,7 +130,7 @@ def test_hundred_clients_at_once(server):
         texts = {a.json["choices"][0]["message"]["content"]
                  for a in answers[i::7]}
         assert len(texts) == 1
-    assert slow < 5, "the state is not told while the server works"
+    assert told > 5, "the state is not told while the server works"
 
 
 def test_many_silent_connections(server):

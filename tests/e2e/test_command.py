@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from ebb_server import CHAT, ENDLESS, Server, chat, read_all, read_until, \
-    request
+from ebb_server import CHAT, ENDLESS, Answer, Server, chat, read_all, \
+    read_until, request, until
 
 
 def run(ebb, *args):
@@ -178,9 +178,7 @@ def test_few_open_files_still_serve_many_clients(small_model, ebb, tmp_path):
         assert server.post(CHAT, chat(max_tokens=1)).status in (200, 503)
         for s in idle:
             s.close()
-        end = time.monotonic() + 10
-        while server.post(CHAT, chat(max_tokens=1)).status != 200:
-            assert time.monotonic() < end
+        until(lambda: server.post(CHAT, chat(max_tokens=1)).status == 200)
         assert server.log().count("connections are open") == 1
     finally:
         server.close()
@@ -220,20 +218,16 @@ def test_names_of_the_model(launch, small_model):
 
 def test_sigterm_lets_running_answers_finish(launch):
     server = launch()
-    answer = []
-
-    def ask():
-        answer.append(server.post(CHAT, chat(max_tokens=60, ignore_eos=True)))
-
-    t = threading.Thread(target=ask)
-    t.start()
-    server.wait_for(running=1)
-    late = server.connect()
-    assert server.stop(signal.SIGTERM) == 0
-    t.join()
-    assert answer[0].status == 200
-    assert answer[0].json["usage"]["completion_tokens"] == 60
-    late.close()
+    with server.connect() as s, server.connect():  # and one that says nothing
+        s.sendall(request("POST", CHAT, chat(max_tokens=100, ignore_eos=True,
+                                             stream=True), "Connection: close"))
+        begin = read_until(s, b'"content":"')
+        assert server.stop(signal.SIGTERM) == 0
+        events = [json.loads(line[6:]) for line in Answer(
+            begin + read_all(s)).text.split("\n")
+            if line.startswith("data: {")]
+    assert events[-1]["choices"][0]["finish_reason"] == "length"
+    assert events[-1]["kv"]["logical_tokens"] > 100
 
 
 def test_new_requests_are_refused_while_draining(launch):
@@ -242,15 +236,14 @@ def test_new_requests_are_refused_while_draining(launch):
         s.sendall(request("POST", CHAT, chat(**ENDLESS, stream=True)))
         read_until(s, b'"content":"')
         server.process.send_signal(signal.SIGTERM)
-        end = time.monotonic() + 5
-        while server.get("/health").status == 200:
-            assert time.monotonic() < end
+        until(lambda: server.get("/health").status != 200)
         r = server.post(CHAT, chat())
         assert r.status == 503 and 1 <= int(r.headers["retry-after"]) <= 60
         assert r.error["type"] == "server_error"
         start = time.monotonic()
         assert server.stop(signal.SIGTERM) == 0, "a second signal"
-        assert time.monotonic() - start < 10
+        # Not for the 30 seconds that answers have to finish.
+        assert time.monotonic() - start < 20
 
 
 def test_a_second_signal_tells_those_whose_answers_it_ends(launch):
@@ -264,9 +257,7 @@ def test_a_second_signal_tells_those_whose_answers_it_ends(launch):
     for s in streams:
         read_until(s, b'"content":"')
     server.process.send_signal(signal.SIGTERM)
-    end = time.monotonic() + 5
-    while server.get("/health").status == 200:
-        assert time.monotonic() < end
+    until(lambda: server.get("/health").status != 200)
     status = []
     t = threading.Thread(target=lambda: status.append(server.stop()))
     t.start()
