@@ -58,18 +58,23 @@ void api_error_from(struct api_error *e, enum err code, const struct errmsg *m)
     }
 }
 
-enum err api_error_context(struct api_error *e, const char *param,
-                           uint32_t n_prompt_tokens, bool at_least,
-                           uint32_t n_ctx)
+void api_error_sizes(struct api_error *e, uint32_t n_prompt_tokens,
+                     uint32_t n_ctx)
 {
-    api_error_set(e, 400, "context_length_exceeded", param,
-                  "This model's maximum context length is %u tokens. However, "
-                  "your prompt has %s%u tokens, which leaves no room for an "
-                  "answer. Please shorten it.",
-                  n_ctx, at_least ? "at least " : "", n_prompt_tokens);
     e->has_numbers = true;
     e->n_prompt_tokens = n_prompt_tokens;
     e->n_ctx = n_ctx;
+}
+
+enum err api_error_context(struct api_error *e, const char *param,
+                           uint32_t n_prompt_tokens, uint32_t n_ctx)
+{
+    api_error_set(e, 400, "context_length_exceeded", param,
+                  "This model's maximum context length is %u tokens. However, "
+                  "your prompt has at least %u tokens, which leaves no room "
+                  "for an answer. Please shorten it.",
+                  n_ctx, n_prompt_tokens);
+    api_error_sizes(e, n_prompt_tokens, n_ctx);
     return ERR_INVAL;
 }
 

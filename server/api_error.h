@@ -43,8 +43,7 @@ enum err api_error_set(struct api_error *e, int status, const char *code,
 /* What an error code of our own modules means at the edge. */
 void api_error_from(struct api_error *e, enum err code, const struct errmsg *m);
 
-/* Why the engine refused. param names the field that holds the prompt.
- * n_tokens and n_ctx are what was asked and what there is. */
+/* Why the engine refused. param names the field that holds the prompt. */
 void api_error_refused(struct api_error *e, enum gen_refusal why, enum err code,
                        const struct errmsg *m, const char *param);
 
@@ -53,11 +52,14 @@ void api_error_refused(struct api_error *e, enum gen_refusal why, enum err code,
 bool api_error_finish(struct api_error *e, enum gen_finish finish,
                       uint64_t waited_us);
 
-/* The prompt does not fit a context of n_ctx tokens. at_least: it was not
- * counted to its end. */
+/* Numbers beside the message: what was asked and what there is. */
+void api_error_sizes(struct api_error *e, uint32_t n_prompt_tokens,
+                     uint32_t n_ctx);
+
+/* The prompt does not fit a context of n_ctx tokens, and was counted only so
+ * far. */
 enum err api_error_context(struct api_error *e, const char *param,
-                           uint32_t n_prompt_tokens, bool at_least,
-                           uint32_t n_ctx);
+                           uint32_t n_prompt_tokens, uint32_t n_ctx);
 
 const char *api_error_type(const struct api_error *e);
 

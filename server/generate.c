@@ -124,16 +124,15 @@ static enum err submit(struct exchange *ex, struct job *job,
     struct errmsg m = {0};
     enum gen_refusal why = GEN_REFUSED_NOT;
     const char *param = job->answer.is_chat ? "messages" : "prompt";
-    uint32_t n_ctx = ex->server->o.max_context;
     r->notify = on_change;
     r->user = ex;
     enum err rc = server_submit(ex->server, r, gen, &why, &m);
     if (rc == OK)
         return OK;
     *gen = NULL;
-    if (why == GEN_REFUSED_CONTEXT)
-        return api_error_context(&job->error, param, r->n_tokens, false, n_ctx);
     api_error_refused(&job->error, why, rc, &m, param);
+    if (why == GEN_REFUSED_CONTEXT)
+        api_error_sizes(&job->error, r->n_tokens, ex->server->o.max_context);
     return rc;
 }
 
@@ -175,7 +174,7 @@ static enum err read_prompt(struct exchange *ex, struct job *job, cJSON *body,
     if (rc == ERR_BUDGET && job->error.status == 0) {
         metrics_count_rejection(&ex->server->metrics, METRICS_REJECTED_CONTEXT);
         rc = api_error_context(&job->error, param, (uint32_t)tokens->max + 1,
-                               true, o->max_context);
+                               o->max_context);
     }
     if (rc == OK && tokens->n == 0)
         rc = api_error_set(&job->error, 400, "invalid_value", NULL,

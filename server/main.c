@@ -352,6 +352,23 @@ static double mib(uint64_t bytes)
     return (double)bytes / (1024.0 * 1024.0);
 }
 
+static void warn_of_bounded_context(const struct parts *p)
+{
+    uint64_t room = engine_pool_tokens(p->engine);
+    if (!p->config.unbounded_context)
+        return;
+    if (p->rules.admission.off)
+        log_msg(LOG_LEVEL_WARN,
+                "--unbounded-context does nothing: with --admission none no "
+                "conversation goes on beyond the context");
+    else if (p->rules.session_tokens == 0 && room >= p->max_context)
+        log_msg(LOG_LEVEL_WARN,
+                "--unbounded-context does nothing: it needs --session-tokens "
+                "below the context of %u, as the KV budget holds %" PRIu64
+                " tokens",
+                p->max_context, room);
+}
+
 static void print_start(const struct parts *p)
 {
     const struct model_info *i = model_info(p->model);
@@ -376,13 +393,7 @@ static void print_start(const struct parts *p)
                 " tokens, the context is %u: longer requests are refused; "
                 "--kv-memory raises it",
                 kv, room, p->max_context);
-    if (p->config.unbounded_context && p->rules.session_tokens == 0 &&
-        room >= p->max_context)
-        log_msg(LOG_LEVEL_WARN,
-                "--unbounded-context does nothing: it needs --session-tokens "
-                "below the context of %u, as the KV budget holds %" PRIu64
-                " tokens",
-                p->max_context, room);
+    warn_of_bounded_context(p);
     char admission[FORGET_ADMISSION_MAX];
     forget_admission_name(admission, &p->rules);
     printf("policy: %s, admission %s\n", forget_policy_name(p->rules.policy),

@@ -498,10 +498,12 @@ int eval_command(int argc, char *const *argv, const atomic_bool *stop)
         rc = describe(&e, &m);
     if (rc == OK)
         rc = run(&e, stop, &m);
+    bool goes_on = e.o.json != NULL;
     close_all(&e);
     if (rc == ERR_CANCELLED)
-        fputs("ebb eval: stopped; the same command goes on from here\n",
-              stderr);
+        fprintf(stderr, "ebb eval: stopped; %s\n",
+                goes_on ? "the same command goes on from here"
+                        : "without --json nothing is kept");
     else if (rc != OK)
         return fail(EVAL_FAILED, &m);
     return rc == OK ? EVAL_DONE : EVAL_FAILED;

@@ -165,17 +165,17 @@ static const char *bound_reason(const struct engine *e,
     if (!e->o.forget.unbounded_context)
         return "";
     if (r->forget.policy == FORGET_EXACT)
-        return "; with the policy exact no session goes on beyond it";
+        return "; with the policy exact no session goes on beyond that";
     if (r->forget.admission.off)
-        return "; with the admission none no session goes on beyond it";
+        return "; with the admission none no session goes on beyond that";
     if (forget_studies_prompt(&r->forget))
         return "; with an admission that looks at all queries of a prompt no "
-               "prompt goes on beyond it";
+               "prompt goes on beyond that";
     if ((cap == 0 || cap >= context) && e->pool_tokens >= context)
-        return "; a session goes on beyond it when its session_tokens are "
+        return "; a session goes on beyond that when its session_tokens are "
                "below it";
     return "; what the session can never forget leaves no room to go on "
-           "beyond it";
+           "beyond that";
 }
 
 static enum err refuse_context(const struct engine *e,
@@ -184,9 +184,10 @@ static enum err refuse_context(const struct engine *e,
 {
     *why = GEN_REFUSED_CONTEXT;
     return err_set(m, ERR_INVAL,
-                   "This model's maximum context length is %u tokens, and "
-                   "the prompt has %u, which leaves no room for an answer%s",
-                   e->o.max_context, r->n_tokens, bound_reason(e, r));
+                   "This model's maximum context length is %u tokens%s. "
+                   "However, your prompt has %u tokens, which leaves no room "
+                   "for an answer. Please shorten it.",
+                   e->o.max_context, bound_reason(e, r), r->n_tokens);
 }
 
 static enum err size_answer(const struct engine *e, const struct gen_request *r,

@@ -150,6 +150,8 @@ def test_a_context_without_end_needs_a_cap_below_it(launch):
     assert "--session-tokens below the context of 512" in launch(*flags).log()
     server = launch(*flags, "--session-tokens", "256")
     assert "--unbounded-context does nothing" not in server.log()
+    server = launch(*flags, "--session-tokens", "256", "--admission", "none")
+    assert "does nothing: with --admission none" in server.log()
 
 
 def test_a_port_in_use(ebb, small_model, server):

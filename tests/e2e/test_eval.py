@@ -90,6 +90,24 @@ def test_a_killed_run_goes_on(whole, ebb, small_model, text, tmp_path):
     assert out.read_text() == whole[0].read_text()
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_stopped_run_says_whether_it_can_go_on(ebb, tiny, text, tmp_path,
+                                                 keep):
+    args = ["--json", tmp_path / "out.json"] if keep else []
+    p = subprocess.Popen([ebb, "eval", "--model", tiny, "--text", text,
+                          "--gates", "none", "--context", "384", "--docs", "1",
+                          "--tasks", "B1,F", *args], stderr=subprocess.PIPE,
+                         stdout=subprocess.DEVNULL, text=True)
+    told = ""
+    while "left" not in told:  # the progress line
+        told += p.stderr.read(1)
+    p.send_signal(signal.SIGINT)
+    told += p.stderr.read()
+    assert p.wait() == 1
+    assert ("the same command goes on" in told) == keep
+    assert ("without --json" in told) != keep
+
+
 @pytest.mark.parametrize("args, words", [
     ([], ["--model"]),
     (["--model", "m", "--policy", "keydif"], ["keydif", "keydiff"]),

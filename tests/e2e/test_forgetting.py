@@ -284,6 +284,14 @@ def test_a_chat_without_end(serve):
         # A document of many contexts at once.
         r = server.post(CHAT, chat(words("document", 1500), max_tokens=4))
         assert r.status == (200 if more else 400)
+    # Who asks for what excludes it is told so.
+    for kv, reason in (({"policy": "exact"}, "policy exact"),
+                       ({"admission": "none"}, "admission none"),
+                       ({"session_tokens": 0}, "session_tokens")):
+        r = server.post(CHAT, chat(words("document", 1500), kv=kv))
+        assert r.error["code"] == "context_length_exceeded"
+        assert reason in r.error["message"]
+        assert r.error["n_ctx"] == 256 and r.error["n_prompt_tokens"] > 1500
 
 
 @pytest.mark.parametrize("policies", [*[(p,) for p in FORGETFUL],

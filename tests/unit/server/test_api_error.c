@@ -160,7 +160,7 @@ static void an_overflow_is_recognised_by_agents(void **state)
     const cJSON *error = NULL;
     int64_t n = 0;
     (void)state;
-    api_error_context(&e, "messages", 300, false, 256);
+    api_error_context(&e, "messages", 300, 256);
     cJSON *tree = rendered(&e, &error);
     assert_non_null(strstr(text_of(error, "message"),
                            "This model's maximum context length is 256 "
