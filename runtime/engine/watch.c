@@ -6,6 +6,7 @@
 
 #include "cache/compact.h"
 #include "merge/band.h"
+#include "runtime/engine/rank.h"
 #include "runtime/engine/watch_internal.h"
 #include "runtime/model/probe.h"
 
@@ -160,6 +161,18 @@ static bool take_room(struct watches *ws, struct watch *w,
     return true;
 }
 
+/* A prompt that is ranked by its columns has them already, from its first token
+ * on: nobody measures them twice. */
+static void find_columns(struct watch *w, const struct session *s)
+{
+    const struct probe *p = ranking_probe(s);
+    bool is_there = w->kind == WATCH_COLUMNS && p &&
+                    (probe_parts(p) & PROBE_COLUMNS) &&
+                    probe_n_seen(p) == s->n_stored;
+    w->columns = is_there ? p : w->probe;
+    w->from = is_there ? 0 : s->n_stored;
+}
+
 bool watch_begin(struct watches *ws, struct session *s, uint64_t entries)
 {
     enum watch_kind kind = kind_of(s->rules.admission.fate);
@@ -172,7 +185,7 @@ bool watch_begin(struct watches *ws, struct session *s, uint64_t entries)
     if (kind == WATCH_ROWS && !take_room(ws, w, s, entries))
         return false;
     ws->free[kind] = w->next_free;
-    w->from = s->n_stored;
+    find_columns(w, s);
     probe_reset(w->probe);
     s->watch = w;
     return true;
@@ -198,7 +211,7 @@ uint64_t watch_max_entries(const struct watch *w)
 
 struct probe *watch_probe(const struct watch *w)
 {
-    return w->probe;
+    return w->columns == w->probe ? w->probe : NULL;
 }
 
 void watch_moved(struct session *s)

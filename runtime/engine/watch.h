@@ -16,7 +16,8 @@
  *   columns  for kvmerger, weightedkv and cam: the attention that each entry
  *            got from all tokens, by position. That is a second pass over the
  *            keys, and its memory grows with the context, so there are only
- *            such watches where a server asks for them.
+ *            such watches where a server asks for them. Where the prompt is
+ *            ranked by its columns (rank.h), those are taken.
  *
  * `lookm` needs neither, and can be done to any prompt. Probes are few and
  * sized at start; a prompt that finds none, or no room, is admitted without
@@ -87,7 +88,8 @@ bool watch_can_begin(const struct watches *ws, const struct session *s,
  * just now. */
 bool watch_begin(struct watches *ws, struct session *s, uint64_t entries);
 
-/* Gives rows, probe and reservation back. Nothing when s is not watched. */
+/* Gives rows, probe and reservation back, before the session's ranking ends.
+ * Nothing when s is not watched. */
 void watch_end(struct watches *ws, struct session *s);
 
 /* UINT64_MAX: any number. */
@@ -95,7 +97,8 @@ uint64_t watch_max_entries(const struct watch *w);
 /* The order of the row of an entry of a list (band_pack); rows only. */
 const uint8_t *watch_row(const struct watch *w, uint32_t i_list,
                          uint32_t entry);
-/* What the session's runs are computed with. */
+/* What the session's runs are computed with; NULL where the session's ranking
+ * sees all that is needed. */
 struct probe *watch_probe(const struct watch *w);
 
 /* The session's keys were turned to other positions: queries from before

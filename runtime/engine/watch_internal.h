@@ -17,7 +17,8 @@ struct watch {
     struct watch *next_free;
     enum watch_kind kind;
     struct probe *probe;
-    uint32_t from;  /* position of the first token that it has seen */
+    const struct probe *columns; /* its own, or that which ranks the prompt */
+    uint32_t from;  /* position of the first token that is in the columns */
     uint8_t *order; /* [max_entries][BAND_ORDER_BYTES], list after list */
     uint64_t max_entries;
     uint32_t units;  /* reserved for it */

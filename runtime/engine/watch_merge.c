@@ -147,7 +147,7 @@ static float mass_of(void *user, uint32_t entry)
 static void gather_columns(const struct merging *m, const struct kv_list *l)
 {
     const struct watch *w = m->s->watch;
-    const float *column = probe_columns(w->probe, m->i_list);
+    const float *column = probe_columns(w->columns, m->i_list);
     for (uint32_t e = 0; e < l->len; e++) {
         int32_t pos = m->p->meta[e / KV_UNIT]->pos[e % KV_UNIT];
         float all = (float)((int64_t)m->s->n_stored - pos);

@@ -8,10 +8,11 @@
 #include "cache/compact.h"
 #include "merge/apply.h"
 #include "merge/band.h"
+#include "runtime/engine/rank.h"
 #include "runtime/engine/watch.h"
 #include "runtime/model/probe.h"
 
-enum { TOKENS = 300, CHUNK = 64, N_LISTS_MAX = 8 };
+enum { TOKENS = 300, CHUNK = 64, CONTEXT = 512, N_LISTS_MAX = 8 };
 
 struct bench {
     struct rig rig;
@@ -33,7 +34,7 @@ static void set_up(struct bench *b, uint32_t max_prompts)
         .kv_type = KV_F16,
         .max_rows = CHUNK,
         .max_runs = 1,
-        .max_context = 512,
+        .max_context = CONTEXT,
         .kv_bytes = 8 << 20,
     };
     struct rng r;
@@ -47,7 +48,8 @@ static void set_up(struct bench *b, uint32_t max_prompts)
                                         .sessions = &b->ss,
                                         .options = &b->options,
                                         .max_rows = CHUNK,
-                                        .max_prompts = max_prompts};
+                                        .max_prompts = max_prompts,
+                                        .max_columns = CONTEXT};
     assert_int_equal(watches_new(&b->ws, &setup), OK);
     b->n_lists = sessions_n_lists(&b->ss);
     assert_true(b->n_lists <= N_LISTS_MAX);
@@ -66,16 +68,23 @@ static void tear_down(struct bench *b)
     rig_close(&b->rig);
 }
 
-static struct session *start(struct bench *b)
+static struct session *start_by(struct bench *b, enum forget_policy ranking,
+                                enum forget_fate fate)
 {
     struct session *s = NULL;
     const struct session_start o = {
         .token = b->token,
         .n = TOKENS,
         .cap = TOKENS,
-        .rules = {.policy = FORGET_DBTRIMKV, .admission.fate = FORGET_MERGE}};
+        .rules = {.policy = FORGET_DBTRIMKV,
+                  .admission = {.ranking = ranking, .fate = fate}}};
     assert_int_equal(session_new(&b->ss, &s, &o), OK);
     return s;
+}
+
+static struct session *start(struct bench *b)
+{
+    return start_by(b, FORGET_EXACT, FORGET_MERGE);
 }
 
 static void feed(struct bench *b, struct session *s, uint32_t n,
@@ -84,8 +93,11 @@ static void feed(struct bench *b, struct session *s, uint32_t n,
     uint32_t pos = s->n_stored;
     assert_int_equal(session_reserve(&b->ss, s, pos + n), OK);
     session_append(&b->ss, s, n);
-    struct model_run run = {
-        .table = s->table, .n_rows = n, .pos = pos, .probe = probe};
+    struct model_run run = {.table = s->table,
+                            .n_rows = n,
+                            .pos = pos,
+                            .probe = probe,
+                            .also = ranking_probe(s)};
     struct model_batch batch = {
         .n_rows = n, .tokens = b->token + pos, .n_runs = 1, .runs = &run};
     model_step(b->rig.model, &batch);
@@ -276,6 +288,52 @@ static void merges_are_those_of_the_whole_prompts_rows(void **state)
     tear_down(&b);
 }
 
+/* What ranks a prompt by its columns serves to merge it as well: as if they had
+ * been measured for that alone. */
+static void columns_are_measured_once(void **state)
+{
+    (void)state;
+    const struct forget_options forget = {.n_sinks = 4, .n_recent = 16};
+    struct bench b;
+    struct ranker *ranker = NULL;
+    struct merge_counts got = {0}, want = {0};
+    set_up(&b, 2);
+    const struct ranker_setup setup = {.lm = &b.lm,
+                                       .options = &forget,
+                                       .max_running = 2,
+                                       .max_context = CONTEXT};
+    assert_int_equal(ranker_new(&ranker, &setup), OK);
+    struct session *s = start_by(&b, FORGET_H2O, FORGET_WEIGHTEDKV),
+                   *t = start_by(&b, FORGET_H2O, FORGET_WEIGHTEDKV);
+    ranking_begin(ranker, s);
+    assert_true(watch_begin(b.ws, s, UINT64_MAX));
+    assert_true(watch_begin(b.ws, t, UINT64_MAX));
+    assert_null(watch_probe(s->watch));
+    assert_non_null(watch_probe(t->watch));
+    while (s->n_stored < TOKENS) {
+        uint32_t left = TOKENS - s->n_stored, n = left < 64 ? left : 64;
+        feed(&b, s, n, watch_probe(s->watch));
+        feed(&b, t, n, watch_probe(t->watch));
+    }
+    assert_true(watches_make_scratch(b.ws, s, TOKENS));
+    choose(&b, s, 1);
+    choose(&b, t, 1);
+    for (uint32_t i = 0; i < b.n_lists; i++) {
+        watch_merge(b.ws, s, i, b.gone, 0, &got);
+        watch_merge(b.ws, t, i, b.gone, 0, &want);
+    }
+    compact(&b, s);
+    compact(&b, t);
+    same_entries(&b, s, t);
+    assert_true(got.merged > 20);
+    assert_int_equal(got.merged, want.merged);
+    watch_end(b.ws, s);
+    watch_end(b.ws, t);
+    ranking_end(ranker, s);
+    ranker_free(ranker);
+    tear_down(&b);
+}
+
 /* As long as nothing has left, the mass of one entry is what all rows of the
  * window give it. */
 static void masses_are_sums_over_the_window(void **state)
@@ -356,6 +414,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_follow_their_entries),
         cmocka_unit_test(merges_are_those_of_the_whole_prompts_rows),
+        cmocka_unit_test(columns_are_measured_once),
         cmocka_unit_test(masses_are_sums_over_the_window),
         cmocka_unit_test(what_does_not_fit_ends_the_watch),
         cmocka_unit_test(rows_and_entries_share_the_room),
