@@ -2,19 +2,11 @@
  * (tests/tools/make_tiny_models.py), and against the runtime's on a real
  * model. */
 #include "tests/unit/gates/train/tiny.h"
-#include "tests/unit/runtime/model/model_check.h"
+#include "tests/unit/runtime/model/tiny_models.h"
 
 #include "gates/train/frozen.h"
 #include "gates/train/layer.h"
 #include "runtime/text/tokenizer.h"
-
-static const char *const names[] = {
-    "llama-mha-64",    "llama-gqa3-64",  "llama-gqa4-80-llama3",
-    "qwen2-gqa7-64",   "qwen2-mha-128",  "llama-gqa2-96-linear",
-    "qwen3-gqa3-96",   "qwen3-gqa2-128", "qwen3-gqa4-80-k",
-    "llama-gqa2-128-k"};
-
-enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
 
 /* x[n][n_embd] after the last block. */
 static float *last_states(const struct frozen *f, struct workers *k,
@@ -57,23 +49,19 @@ static void logits_of(const struct frozen *f, const float *x, double *out)
 
 static double error_of(const char *name)
 {
-    char path[256];
     struct golden g;
     struct rig r;
     struct frozen *f = NULL;
     struct errmsg m = {""};
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.golden", name);
-    golden_open(&g, path);
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
-    struct rig_options o = {.path = path,
-                            .ops = &ops_reference,
-                            .n_threads = 2,
-                            .kv_type = KV_F32,
-                            .max_rows = 1,
-                            .max_runs = 1,
-                            .max_context = 2048,
-                            .kv_bytes = 16 << 20};
-    rig_open(&r, &o);
+    tiny_open_golden(&g, name);
+    const struct rig_options o = {.ops = &ops_reference,
+                                  .n_threads = 2,
+                                  .kv_type = KV_F32,
+                                  .max_rows = 1,
+                                  .max_runs = 1,
+                                  .max_context = 2048,
+                                  .kv_bytes = 16 << 20};
+    tiny_open(&r, name, &o);
     if (frozen_from_model(&f, r.model, r.workers, &m) != OK)
         fail_msg("%s", m.text);
     model_free(r.model); /* not needed any more */
@@ -107,9 +95,9 @@ static double error_of(const char *name)
 static void every_family_gives_the_golden_logits(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_NAMES; i++) {
-        double e = error_of(names[i]);
-        print_message("%s: NMSE %.2g\n", names[i], e);
+    for (int i = 0; i < N_TINY_MODELS; i++) {
+        double e = error_of(tiny_models[i]);
+        print_message("%s: NMSE %.2g\n", tiny_models[i], e);
         assert_true(e <= 1e-8);
     }
 }

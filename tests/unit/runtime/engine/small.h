@@ -5,7 +5,7 @@
 #ifndef TESTS_ENGINE_SMALL_H
 #define TESTS_ENGINE_SMALL_H
 
-#include "tests/unit/runtime/model/model_check.h"
+#include "tests/unit/runtime/model/tiny_models.h"
 #include "toy.h"
 
 enum {
@@ -158,10 +158,7 @@ static inline uint32_t small_reposition(void *self, struct table *table)
 static inline void small_open_rig(struct rig *r, const char *name,
                                   int n_threads)
 {
-    char path[256];
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
     const struct rig_options o = {
-        .path = path,
         .ops = ops_best(),
         .n_threads = n_threads,
         .kv_type = KV_F16,
@@ -170,7 +167,7 @@ static inline void small_open_rig(struct rig *r, const char *name,
         .max_context = SMALL_CONTEXT,
         .kv_bytes = 4 << 20,
     };
-    rig_open(r, &o);
+    tiny_open(r, name, &o);
     const struct model_info *i = model_info(r->model);
     assert_true(i->n_layers == SMALL_LAYERS && i->n_kv_heads == SMALL_HEADS);
 }

@@ -7,7 +7,7 @@
 #define TESTS_GATES_RIG_H
 
 #include "tests/unit/gates/gate_check.h"
-#include "tests/unit/runtime/model/model_check.h"
+#include "tests/unit/runtime/model/tiny_models.h"
 
 enum { MAX_ROWS = 64, MAX_RUNS = 4, WIDTH = 12 };
 
@@ -15,17 +15,14 @@ static inline void open_tiny(struct rig *r, const char *name,
                              const struct ops *ops, enum kv_type kv_type,
                              int n_threads)
 {
-    char path[256];
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
-    struct rig_options o = {.path = path,
-                            .ops = ops,
-                            .n_threads = n_threads,
-                            .kv_type = kv_type,
-                            .max_rows = MAX_ROWS,
-                            .max_runs = MAX_RUNS,
-                            .max_context = 128,
-                            .kv_bytes = 16 << 20};
-    rig_open(r, &o);
+    const struct rig_options o = {.ops = ops,
+                                  .n_threads = n_threads,
+                                  .kv_type = kv_type,
+                                  .max_rows = MAX_ROWS,
+                                  .max_runs = MAX_RUNS,
+                                  .max_context = 128,
+                                  .kv_bytes = 16 << 20};
+    tiny_open(r, name, &o);
 }
 
 static inline struct gate *gates_for(const struct rig *r, enum gate_kind kind)

@@ -1,7 +1,7 @@
 /* A token's logits are the same bits however it was computed: alone or beside
  * others, as a chunk or one by one, on any number of threads, in a table of
  * its own or on shared units. */
-#include "tests/unit/runtime/model/model_check.h"
+#include "tests/unit/runtime/model/tiny_models.h"
 
 #include "base/rng.h"
 #include "base/workers.h"
@@ -29,17 +29,14 @@ struct sequence {
 static void open_tiny(struct rig *r, const char *name, const struct ops *ops,
                       enum kv_type kv_type, int n_threads)
 {
-    char path[256];
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
-    struct rig_options o = {.path = path,
-                            .ops = ops,
-                            .n_threads = n_threads,
-                            .kv_type = kv_type,
-                            .max_rows = MAX_ROWS,
-                            .max_runs = SEQUENCES,
-                            .max_context = MAX_LEN,
-                            .kv_bytes = 32 << 20};
-    rig_open(r, &o);
+    const struct rig_options o = {.ops = ops,
+                                  .n_threads = n_threads,
+                                  .kv_type = kv_type,
+                                  .max_rows = MAX_ROWS,
+                                  .max_runs = SEQUENCES,
+                                  .max_context = MAX_LEN,
+                                  .kv_bytes = 32 << 20};
+    tiny_open(r, name, &o);
 }
 
 static float *alone(const struct rig *r, const int32_t *tokens, uint32_t len,

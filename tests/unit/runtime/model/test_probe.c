@@ -2,7 +2,7 @@
  * that passed and the keys that are stored. */
 #include <math.h>
 
-#include "tests/unit/runtime/model/model_check.h"
+#include "tests/unit/runtime/model/tiny_models.h"
 
 #include "base/rng.h"
 #include "cache/compact.h"
@@ -15,17 +15,14 @@ enum { LEN = 150, ALL = PROBE_BAND | PROBE_COLUMNS | PROBE_FUTURE };
 static void open_tiny(struct rig *r, const char *name, enum kv_type kv_type,
                       int n_threads)
 {
-    char path[256];
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
-    struct rig_options o = {.path = path,
-                            .ops = ops_best(),
-                            .n_threads = n_threads,
-                            .kv_type = kv_type,
-                            .max_rows = LEN,
-                            .max_runs = 2,
-                            .max_context = 1024,
-                            .kv_bytes = 16 << 20};
-    rig_open(r, &o);
+    const struct rig_options o = {.ops = ops_best(),
+                                  .n_threads = n_threads,
+                                  .kv_type = kv_type,
+                                  .max_rows = LEN,
+                                  .max_runs = 2,
+                                  .max_context = 1024,
+                                  .kv_bytes = 16 << 20};
+    tiny_open(r, name, &o);
 }
 
 static struct probe *probe_of(const struct rig *r, uint32_t n_window,

@@ -2,18 +2,11 @@
  * itself alone, so its keys are those of the token at that RoPE position in
  * every layer, and its values don't depend on it: what a key should be at
  * another position is what the model computes there. */
-#include "tests/unit/runtime/model/model_check.h"
+#include "tests/unit/runtime/model/tiny_models.h"
 
 #include "base/rng.h"
 
-static const char *const names[] = {
-    "llama-mha-64",    "llama-gqa3-64",  "llama-gqa4-80-llama3",
-    "qwen2-gqa7-64",   "qwen2-mha-128",  "llama-gqa2-96-linear",
-    "qwen3-gqa3-96",   "qwen3-gqa2-128", "qwen3-gqa4-80-k",
-    "llama-gqa2-128-k"};
-
 enum {
-    N_NAMES = sizeof(names) / sizeof(names[0]),
     TOKENS = 40,
     CONTEXT = 4096,
     GAP_MAX = CONTEXT / TOKENS,
@@ -24,17 +17,14 @@ enum {
 static void open_tiny(struct rig *r, const char *name, const struct ops *ops,
                       int n_threads)
 {
-    char path[256];
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
-    struct rig_options o = {.path = path,
-                            .ops = ops,
-                            .n_threads = n_threads,
-                            .kv_type = KV_F32,
-                            .max_rows = 64,
-                            .max_runs = 1,
-                            .max_context = CONTEXT,
-                            .kv_bytes = 16 << 20};
-    rig_open(r, &o);
+    const struct rig_options o = {.ops = ops,
+                                  .n_threads = n_threads,
+                                  .kv_type = KV_F32,
+                                  .max_rows = 64,
+                                  .max_runs = 1,
+                                  .max_context = CONTEXT,
+                                  .kv_bytes = 16 << 20};
+    tiny_open(r, name, &o);
 }
 
 static uint32_t n_lists(const struct rig *r)
@@ -206,10 +196,10 @@ static double error_of(const char *name, enum kv_type type)
 
 static void check_errors(enum kv_type type, double limit)
 {
-    for (int i = 0; i < N_NAMES; i += STRIDE) {
-        double e = error_of(names[i], type);
-        print_message("%s, %s KV: NMSE %.2g\n", names[i], kv_type_name(type),
-                      e);
+    for (int i = 0; i < N_TINY_MODELS; i += STRIDE) {
+        double e = error_of(tiny_models[i], type);
+        print_message("%s, %s KV: NMSE %.2g\n", tiny_models[i],
+                      kv_type_name(type), e);
         assert_true(e <= limit);
     }
 }
@@ -264,12 +254,12 @@ static double shifted(const char *name, const struct ops *ops,
 static void a_shift_of_all_positions_changes_no_answer(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_NAMES; i += STRIDE) {
+    for (int i = 0; i < N_TINY_MODELS; i += STRIDE) {
         /* Kernels that round activations to int8 turn a last bit into more. */
-        double f32 = shifted(names[i], &ops_reference, KV_F32);
-        double f16 = shifted(names[i], ops_best(), KV_F16);
-        print_message("%s: NMSE %.2g with f32 KV, %.2g with f16\n", names[i],
-                      f32, f16);
+        double f32 = shifted(tiny_models[i], &ops_reference, KV_F32);
+        double f16 = shifted(tiny_models[i], ops_best(), KV_F16);
+        print_message("%s: NMSE %.2g with f32 KV, %.2g with f16\n",
+                      tiny_models[i], f32, f16);
         assert_true(f32 <= 1e-9);
         assert_true(f16 <= 1e-5);
     }

@@ -1,35 +1,23 @@
 /* Tiny random models of every family, made with their golden logits by
  * tests/tools/make_tiny_models.py (an implementation that shares nothing with
  * ours, in float64). */
-#include "tests/unit/runtime/model/model_check.h"
-
-static const char *const names[] = {
-    "llama-mha-64",    "llama-gqa3-64",  "llama-gqa4-80-llama3",
-    "qwen2-gqa7-64",   "qwen2-mha-128",  "llama-gqa2-96-linear",
-    "qwen3-gqa3-96",   "qwen3-gqa2-128", "qwen3-gqa4-80-k",
-    "llama-gqa2-128-k"};
-
-enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
+#include "tests/unit/runtime/model/tiny_models.h"
 
 /* Mean over the positions of the error of one position's logits. */
 static double error_of(const char *name, const struct ops *ops,
                        enum kv_type kv_type, uint32_t chunk)
 {
-    char path[256];
     struct golden g;
     struct rig r;
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.golden", name);
-    golden_open(&g, path);
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
-    struct rig_options o = {.path = path,
-                            .ops = ops,
-                            .n_threads = 2,
-                            .kv_type = kv_type,
-                            .max_rows = 256,
-                            .max_runs = 4,
-                            .max_context = 2048,
-                            .kv_bytes = 16 << 20};
-    rig_open(&r, &o);
+    tiny_open_golden(&g, name);
+    const struct rig_options o = {.ops = ops,
+                                  .n_threads = 2,
+                                  .kv_type = kv_type,
+                                  .max_rows = 256,
+                                  .max_runs = 4,
+                                  .max_context = 2048,
+                                  .kv_bytes = 16 << 20};
+    tiny_open(&r, name, &o);
     int32_t *tokens = golden_copy(&g, "tokens", "i32");
     uint32_t *rows = golden_copy(&g, "positions", "i32");
     float *want = golden_copy(&g, "logits", "f32");
@@ -66,16 +54,16 @@ static void check_all(const char *table, enum kv_type kv_type, double limit)
         fprintf(stderr, "SKIPPED: this CPU or OS cannot run %s\n", table);
         return;
     }
-    for (int i = 0; i < N_NAMES; i++) {
+    for (int i = 0; i < N_TINY_MODELS; i++) {
         /* Slow kernels and a long prompt: once is enough. */
         if (ops == &ops_reference &&
             (kv_type != KV_F32 || CHECK_IS_SANITIZED) &&
-            (strcmp(names[i], "llama-gqa3-64") == 0 ||
-             strcmp(names[i], "qwen3-gqa2-128") == 0))
+            (strcmp(tiny_models[i], "llama-gqa3-64") == 0 ||
+             strcmp(tiny_models[i], "qwen3-gqa2-128") == 0))
             continue;
-        double e = error_of(names[i], ops, kv_type, 64);
+        double e = error_of(tiny_models[i], ops, kv_type, 64);
         print_message("%s, %s KV, %s: NMSE %.2g\n", table,
-                      kv_type_name(kv_type), names[i], e);
+                      kv_type_name(kv_type), tiny_models[i], e);
         assert_true(e <= limit);
     }
 }

@@ -1,4 +1,4 @@
-#include "tests/unit/runtime/model/model_check.h"
+#include "tests/unit/runtime/model/tiny_models.h"
 
 #include <math.h>
 
@@ -6,17 +6,14 @@
 
 static void open_tiny(struct rig *r, const char *name)
 {
-    char path[256];
-    snprintf(path, sizeof(path), "tests/golden/model/tiny/%s.gguf", name);
-    struct rig_options o = {.path = path,
-                            .ops = &ops_reference,
-                            .n_threads = 1,
-                            .kv_type = KV_F32,
-                            .max_rows = 4,
-                            .max_runs = 1,
-                            .max_context = 64,
-                            .kv_bytes = 1 << 20};
-    rig_open(r, &o);
+    const struct rig_options o = {.ops = &ops_reference,
+                                  .n_threads = 1,
+                                  .kv_type = KV_F32,
+                                  .max_rows = 4,
+                                  .max_runs = 1,
+                                  .max_context = 64,
+                                  .kv_bytes = 1 << 20};
+    tiny_open(r, name, &o);
 }
 
 static void is_tensor(const struct rig *r, const struct weight *w,
