@@ -31,6 +31,12 @@ static void cut_what_is_shared(struct engine *e, const struct evict_limit *l,
     }
 }
 
+static void cut_all(struct engine *e, const struct evict_limit *l, uint32_t n)
+{
+    engine_cut(e, l, n);
+    cut_what_is_shared(e, l, n);
+}
+
 static bool is_above(const struct engine *e, const struct gen *g)
 {
     return table_n_entries(g->session->table) > engine_cap(e, g);
@@ -66,10 +72,10 @@ void engine_cut_to_caps(struct engine *e)
         e->limit[n] = limit_of(e, g);
         n += !engine_cut_later(e, g, &e->limit[n]);
     }
-    engine_cut(e, e->limit, n);
-    cut_what_is_shared(e, e->limit, n);
+    cut_all(e, e->limit, n);
 }
 
+/* What is its own is cut already. */
 void engine_cut_rest(struct engine *e, struct gen *g)
 {
     bool is_done = g->now.state == GEN_DECODE || g->prefill.left == 0;
@@ -86,6 +92,5 @@ void engine_cut_at_end(struct engine *e, struct gen *g)
         return;
     g->session->is_kept = false;
     const struct evict_limit l = limit_of(e, g);
-    engine_cut(e, &l, 1);
-    cut_what_is_shared(e, &l, 1);
+    cut_all(e, &l, 1);
 }
