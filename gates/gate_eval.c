@@ -3,29 +3,15 @@
 #include <float.h>
 #include <string.h>
 
+#include "base/layout.h"
 #include "runtime/kernels/quant.h"
 #include "runtime/kernels/ref.h"
 
-enum { ALIGN_BYTES = 64 };
-
 static const float F16_MAX = 65504.0f;
-
-/* Hands out pieces of the memory; with base NULL it only adds up. */
-struct layout {
-    uint8_t *base;
-    uint64_t bytes;
-};
-
-static void *cut(struct layout *l, uint64_t bytes)
-{
-    void *at = l->base == NULL ? NULL : l->base + l->bytes;
-    l->bytes += (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-    return at;
-}
 
 static const float *copy_floats(struct layout *l, const float *from, size_t n)
 {
-    float *to = cut(l, n * sizeof(float));
+    float *to = layout_cut(l, n, sizeof(float));
     if (to != NULL && n > 0)
         memcpy(to, from, n * sizeof(float));
     return to;
@@ -33,7 +19,7 @@ static const float *copy_floats(struct layout *l, const float *from, size_t n)
 
 static const void *copy_halves(struct layout *l, const float *from, size_t n)
 {
-    uint16_t *to = cut(l, n * sizeof(uint16_t));
+    uint16_t *to = layout_cut(l, n, sizeof(uint16_t));
     for (size_t i = 0; to != NULL && i < n; i++)
         to[i] = quant_f32_to_f16(from[i]);
     return to;
@@ -84,8 +70,8 @@ static void copy_gates(struct gate_eval *e, struct layout *l,
                        const struct gate *g)
 {
     enum dtype type = type_for(g);
-    e->layer = cut(l, g->shape.n_layers * sizeof(*e->layer));
-    float *ones = cut(l, g->shape.width * sizeof(*ones));
+    e->layer = layout_cut(l, g->shape.n_layers, sizeof(*e->layer));
+    float *ones = layout_cut(l, g->shape.width, sizeof(*ones));
     for (uint32_t i = 0; ones != NULL && i < g->shape.width; i++)
         ones[i] = 1.0f;
     e->ones = ones;

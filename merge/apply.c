@@ -3,10 +3,11 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/layout.h"
 #include "merge/band.h"
 #include "merge/compensation.h"
 
-enum { ALIGN = 16, DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS, POS_BITS = 32 };
+enum { DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS, POS_BITS = 32 };
 
 /* Entries of one piece (a bucket, or the whole list) as a fate reads them,
  * and what it writes. */
@@ -27,19 +28,6 @@ struct pass {
     struct merge_counts *counts;
 };
 
-/* Memory given out piece by piece; without a base it only counts. */
-struct room {
-    uint8_t *base;
-    size_t used;
-};
-
-static void *carve(struct room *r, size_t bytes)
-{
-    void *p = r->base == NULL ? NULL : r->base + r->used;
-    r->used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    return p;
-}
-
 static uint32_t piece_entries(const struct fate *f, uint32_t n)
 {
     return f->by_bucket && n > MERGE_BUCKET ? MERGE_BUCKET : n;
@@ -47,34 +35,34 @@ static uint32_t piece_entries(const struct fate *f, uint32_t n)
 
 /* What a fate does not read or write takes no room. */
 static void lay_out(struct piece *p, const struct fate *f, uint32_t n,
-                    uint32_t head_dim, struct room *r)
+                    uint32_t head_dim, struct layout *l)
 {
     size_t vectors = (size_t)n * head_dim * sizeof(float);
     bool keys = f->needs & FATE_KEYS, values = f->needs & FATE_VALUES;
-    p->pos = carve(r, n * sizeof(*p->pos));
-    p->state = carve(r, n);
-    p->changed = carve(r, n);
-    p->want = carve(r, f->needs & FATE_MASS ? n : 0);
-    p->ratio = carve(r, n * sizeof(float));
-    p->mass = carve(r, f->needs & FATE_MASS ? n * sizeof(float) : 0);
-    p->column = carve(r, f->needs & FATE_COLUMN ? n * sizeof(float) : 0);
-    p->band = carve(r, f->needs & FATE_BAND ? n * (size_t)BAND_BYTES : 0);
-    p->value = carve(r, values ? vectors : 0);
-    p->new_value = carve(r, values ? vectors : 0);
-    p->key = carve(r, keys ? vectors : 0);
-    p->new_key = carve(r, f->new_keys ? vectors : 0);
-    p->fate_scratch = carve(r, f->scratch_bytes(n, head_dim));
+    p->pos = layout_cut(l, n, sizeof(*p->pos));
+    p->state = layout_cut(l, n, 1);
+    p->changed = layout_cut(l, n, 1);
+    p->want = layout_cut(l, f->needs & FATE_MASS ? n : 0, 1);
+    p->ratio = layout_cut(l, n, sizeof(float));
+    p->mass = layout_cut(l, f->needs & FATE_MASS ? n : 0, sizeof(float));
+    p->column = layout_cut(l, f->needs & FATE_COLUMN ? n : 0, sizeof(float));
+    p->band = layout_cut(l, f->needs & FATE_BAND ? n : 0, BAND_BYTES);
+    p->value = layout_cut(l, values ? vectors : 0, 1);
+    p->new_value = layout_cut(l, values ? vectors : 0, 1);
+    p->key = layout_cut(l, keys ? vectors : 0, 1);
+    p->new_key = layout_cut(l, f->new_keys ? vectors : 0, 1);
+    p->fate_scratch = layout_cut(l, f->scratch_bytes(n, head_dim), 1);
 }
 
 size_t apply_scratch_bytes(const struct fate *fate, uint32_t n,
                            uint32_t head_dim)
 {
     struct piece p;
-    struct room r = {NULL, 0};
-    (void)carve(&r, n * sizeof(uint32_t));
-    (void)carve(&r, n * sizeof(uint32_t));
-    lay_out(&p, fate, piece_entries(fate, n), head_dim, &r);
-    return r.used;
+    struct layout room = {0};
+    (void)layout_cut(&room, n, sizeof(uint32_t));
+    (void)layout_cut(&room, n, sizeof(uint32_t));
+    lay_out(&p, fate, piece_entries(fate, n), head_dim, &room);
+    return room.bytes;
 }
 
 static int32_t pos_of(const struct apply_list *l, uint32_t i)
@@ -242,11 +230,11 @@ void apply_values(const struct apply_list *l, const struct apply_how *how,
                   float *ratio, struct merge_counts *c, void *scratch)
 {
     struct pass s = {.l = l, .how = how, .ratio = ratio, .counts = c};
-    struct room r = {scratch, 0};
-    uint32_t *a = carve(&r, l->n * sizeof(*a));
-    uint32_t *b = carve(&r, l->n * sizeof(*b));
+    struct layout room = {.base = scratch};
+    uint32_t *a = layout_cut(&room, l->n, sizeof(*a));
+    uint32_t *b = layout_cut(&room, l->n, sizeof(*b));
     lay_out(&s.p, how->fate, piece_entries(how->fate, l->n),
-            l->layout->head_dim, &r);
+            l->layout->head_dim, &room);
     s.order = sorted(l, a, b);
     for (uint32_t from = 0, to; from < l->n; from = to) {
         bool any = false;

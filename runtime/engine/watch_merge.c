@@ -3,12 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/layout.h"
 #include "merge/apply.h"
 #include "merge/band.h"
 #include "runtime/engine/watch_internal.h"
 #include "runtime/model/probe.h"
-
-enum { ALIGN = 64 };
 
 /* Scratch of one thread. What the fate does not need takes no room. */
 struct parts {
@@ -32,55 +31,35 @@ struct extent {
     uint32_t n; /* entries of a list at most */
 };
 
-static size_t cut(size_t *at, size_t bytes)
-{
-    size_t from = *at;
-    *at += (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    return from;
-}
-
-static struct parts carve(const struct watches *ws, const struct extent *x,
-                          uint8_t *base)
+static struct parts lay_out(const struct watches *ws, const struct extent *x,
+                            uint8_t *base)
 {
     const struct fate *f = x->fate;
-    const struct watch *w = x->s->watch;
     bool by_layer = watch_is_by_layer(ws, x->s);
     bool masses = f->needs & FATE_MASS;
-    size_t at = 0, n = x->n, units = n / KV_UNIT + 1;
-    size_t lists = by_layer ? ws->o.sessions->n_kv_heads : 1;
-    size_t positions = by_layer ? x->s->n_stored : 0;
-    size_t ratio = cut(&at, lists * n * sizeof(float));
-    size_t unit = cut(&at, units * sizeof(uint8_t *));
-    size_t meta = cut(&at, units * sizeof(struct kv_meta *));
-    size_t leaves = cut(&at, units * sizeof(uint16_t));
-    size_t fixed = cut(&at, units * sizeof(uint16_t));
-    size_t band = cut(&at, f->needs & FATE_BAND ? n * BAND_BYTES : 0);
-    size_t column = cut(&at, f->needs & FATE_COLUMN ? n * sizeof(float) : 0);
-    size_t mass = cut(&at, masses ? units * KV_UNIT * sizeof(float) : 0);
-    size_t known = cut(&at, masses ? units * sizeof(bool) : 0);
-    size_t sum = cut(&at, positions * sizeof(float));
-    size_t summed = cut(&at, positions * sizeof(uint32_t));
-    size_t probe =
-        cut(&at, masses ? probe_scratch_bytes(w->probe, KV_UNIT) : 0);
-    size_t apply = cut(&at, apply_scratch_bytes(f, x->n, ws->o.lm->head_dim));
-    if (!base)
-        return (struct parts){.bytes = at};
-    return (struct parts){
-        .ratio = (float *)(void *)(base + ratio),
-        .unit = (uint8_t **)(void *)(base + unit),
-        .meta = (const struct kv_meta **)(void *)(base + meta),
-        .leaves = (uint16_t *)(void *)(base + leaves),
-        .fixed = (uint16_t *)(void *)(base + fixed),
-        .band = (uint16_t *)(void *)(base + band),
-        .column = (float *)(void *)(base + column),
-        .mass = (float *)(void *)(base + mass),
-        .is_measured = (bool *)(base + known),
-        .sum = (float *)(void *)(base + sum),
-        .n_summed = (uint32_t *)(void *)(base + summed),
-        .probe = base + probe,
-        .apply = base + apply,
-        .bytes = at,
-    };
+    uint64_t n = x->n, units = n / KV_UNIT + 1;
+    uint64_t lists = by_layer ? ws->o.sessions->n_kv_heads : 1;
+    uint64_t positions = by_layer ? x->s->n_stored : 0;
+    struct layout l = {.base = base};
+    struct parts p = {0};
+    p.ratio = layout_cut(&l, lists * n, sizeof(*p.ratio));
+    p.unit = layout_cut(&l, units, sizeof(*p.unit));
+    p.meta = layout_cut(&l, units, sizeof(*p.meta));
+    p.leaves = layout_cut(&l, units, sizeof(*p.leaves));
+    p.fixed = layout_cut(&l, units, sizeof(*p.fixed));
+    p.band = layout_cut(&l, f->needs & FATE_BAND ? n : 0, BAND_BYTES);
+    p.column =
+        layout_cut(&l, f->needs & FATE_COLUMN ? n : 0, sizeof(*p.column));
+    p.mass = layout_cut(&l, masses ? units * KV_UNIT : 0, sizeof(*p.mass));
+    p.is_measured = layout_cut(&l, masses ? units : 0, sizeof(bool));
+    p.sum = layout_cut(&l, positions, sizeof(*p.sum));
+    p.n_summed = layout_cut(&l, positions, sizeof(*p.n_summed));
+    p.probe = layout_cut(
+        &l, masses ? probe_scratch_bytes(x->s->watch->probe, KV_UNIT) : 0, 1);
+    p.apply =
+        layout_cut(&l, apply_scratch_bytes(f, x->n, ws->o.lm->head_dim), 1);
+    p.bytes = l.bytes;
+    return p;
 }
 
 bool watch_is_needed(enum forget_fate fate)
@@ -104,11 +83,11 @@ bool watches_make_scratch(struct watches *ws, const struct session *s,
 {
     const struct extent x = {watch_fate(s), s, n_entries};
     int n_threads = ws->o.workers ? workers_count(ws->o.workers) : 1;
-    size_t bytes = carve(ws, &x, NULL).bytes;
+    size_t bytes = lay_out(ws, &x, NULL).bytes;
     if (bytes <= ws->scratch_bytes)
         return true;
     free(ws->scratch);
-    ws->scratch = aligned_alloc(ALIGN, bytes * (size_t)n_threads);
+    ws->scratch = aligned_alloc(LAYOUT_ALIGN, bytes * (size_t)n_threads);
     ws->scratch_bytes = ws->scratch ? bytes : 0;
     return ws->scratch != NULL;
 }
@@ -118,7 +97,7 @@ static struct parts parts_of(const struct watches *ws, const struct session *s,
                              uint32_t n, int thread)
 {
     const struct extent x = {watch_fate(s), s, n};
-    return carve(ws, &x, ws->scratch + (size_t)thread * ws->scratch_bytes);
+    return lay_out(ws, &x, ws->scratch + (size_t)thread * ws->scratch_bytes);
 }
 
 /* A list on its way through a merge. */

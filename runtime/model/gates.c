@@ -1,4 +1,5 @@
 #include "base/hash.h"
+#include "base/layout.h"
 #include "runtime/model/model_internal.h"
 
 #include <assert.h>
@@ -71,34 +72,20 @@ void model_gates_store(const struct step *s, uint32_t row0, uint32_t row1)
         }
 }
 
-/* Hands out pieces of the scratch; with base NULL it only adds up. */
-struct layout {
-    uint8_t *base;
-    uint64_t bytes;
-};
-
-static void *cut(struct layout *l, uint64_t n, uint64_t size)
-{
-    void *at = l->base == NULL ? NULL : l->base + l->bytes;
-    l->bytes += n * size;
-    return at;
-}
-
 static void lay_out(struct model_gates *g, const struct gate_shape *shape,
                     const struct model *m, struct layout *l)
 {
     const uint64_t R = m->opt.max_rows, D = MODEL_DEFER_MAX, f = sizeof(float);
     uint64_t layers = shape->n_layers, heads = shape->n_kv_heads;
     uint64_t hidden = shape->kind == GATE_RG10 ? 2 : 1;
-    /* Pointers first, so that everything is aligned. */
-    g->later.to = cut(l, layers * D * heads, sizeof(*g->later.to));
-    g->later.x = cut(l, layers * D * shape->n_embd, f);
+    g->later.to = layout_cut(l, layers * D * heads, sizeof(*g->later.to));
+    g->later.x = layout_cut(l, layers * D * shape->n_embd, f);
     g->later.work_floats = D * (hidden * shape->width + heads);
-    g->later.work = cut(l, (uint64_t)workers_count(m->opt.workers),
-                        g->later.work_floats * f);
-    g->h1 = cut(l, R * shape->width, f);
-    g->h2 = cut(l, R * shape->width * (hidden - 1), f);
-    g->log_beta = cut(l, R * heads, f);
+    g->later.work = layout_cut(l, (uint64_t)workers_count(m->opt.workers),
+                               g->later.work_floats * f);
+    g->h1 = layout_cut(l, R * shape->width, f);
+    g->h2 = layout_cut(l, R * shape->width * (hidden - 1), f);
+    g->log_beta = layout_cut(l, R * heads, f);
 }
 
 /* One mapping: the weights, then what a step writes. */

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <sys/mman.h>
 
+#include "base/layout.h"
+
 enum {
     HUGE_PAGE_BYTES = 2 << 20,
     ALIGN_BYTES = 64,
@@ -106,19 +108,6 @@ enum err model_pack_weights(struct model *m, const struct gguf *g,
     return OK;
 }
 
-/* Hands out pieces of a mapping; with base NULL it only adds up. */
-struct layout {
-    uint8_t *base;
-    uint64_t bytes;
-};
-
-static void *cut(struct layout *l, uint64_t n, uint64_t size)
-{
-    void *at = l->base ? l->base + l->bytes : NULL;
-    l->bytes += align_up(n * size, ALIGN_BYTES);
-    return at;
-}
-
 static uint64_t max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
@@ -156,27 +145,28 @@ static void lay_out(struct model *m, struct layout *l)
     packed = max_u64(packed, m->ops->act_bytes((int64_t)R, (int64_t)Q));
     packed = max_u64(packed, m->ops->act_bytes((int64_t)R, (int64_t)F));
 
-    s->x = cut(l, R * E, f);
-    s->h = cut(l, R * E, f);
-    s->y = cut(l, R * E, f);
-    s->qkv = cut(l, R * (Q + 2 * KV), f);
-    s->att = cut(l, R * Q, f);
-    s->norm = cut(l, R * c->n_heads * 2, f);
-    s->gate = cut(l, R * F, f);
-    s->up = cut(l, R * F, f);
-    s->rope = cut(l, R * c->head_dim, f);
-    s->packed = cut(l, packed, 1);
-    s->row = cut(l, R, sizeof(*s->row));
-    s->task = cut(l, m->max_tasks, sizeof(*s->task));
-    s->split = cut(l, m->max_splits, sizeof(*s->split));
-    s->state = cut(l, m->max_states * group, f * m->state_floats);
-    s->turn = cut(l, MODEL_TURNS * (uint64_t)c->head_dim, sizeof(*s->turn));
+    s->x = layout_cut(l, R * E, f);
+    s->h = layout_cut(l, R * E, f);
+    s->y = layout_cut(l, R * E, f);
+    s->qkv = layout_cut(l, R * (Q + 2 * KV), f);
+    s->att = layout_cut(l, R * Q, f);
+    s->norm = layout_cut(l, R * c->n_heads * 2, f);
+    s->gate = layout_cut(l, R * F, f);
+    s->up = layout_cut(l, R * F, f);
+    s->rope = layout_cut(l, R * c->head_dim, f);
+    s->packed = layout_cut(l, packed, 1);
+    s->row = layout_cut(l, R, sizeof(*s->row));
+    s->task = layout_cut(l, m->max_tasks, sizeof(*s->task));
+    s->split = layout_cut(l, m->max_splits, sizeof(*s->split));
+    s->state = layout_cut(l, m->max_states * group, f * m->state_floats);
+    s->turn =
+        layout_cut(l, MODEL_TURNS * (uint64_t)c->head_dim, sizeof(*s->turn));
     uint64_t per_thread =
         max_u64(attend_scratch_max(m), model_reposition_bytes(m->max_units));
     uint64_t n_threads = (uint64_t)workers_count(m->opt.workers);
     s->units_bytes = align_up(m->max_units * sizeof(uint8_t *), ALIGN_BYTES);
     s->thread_bytes = s->units_bytes + align_up(per_thread, ALIGN_BYTES);
-    s->thread = cut(l, n_threads, s->thread_bytes);
+    s->thread = layout_cut(l, n_threads, s->thread_bytes);
 }
 
 static enum err make_rope_freq(struct model *m, struct errmsg *e)
