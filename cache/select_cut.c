@@ -113,6 +113,20 @@ static void settle_node(struct node *n, const struct node *parent)
         n->cut = parent->cut;
 }
 
+/* And then: `below` entries lie under its cut, and are settled. */
+static void settle_range(struct node *n, const struct node *parent,
+                         uint64_t below)
+{
+    n->allow -= below < n->allow ? below : n->allow;
+    if (n->closed) {
+        set_range(n);
+        return;
+    }
+    n->lo = parent->lo;
+    n->hi = parent->hi;
+    n->shift = parent->shift;
+}
+
 static void settle_session(struct session_node *n)
 {
     struct node *me = &n->node, *up = &n->tenant->node;
@@ -121,15 +135,7 @@ static void settle_session(struct session_node *n)
     n->old_shift = me->shift;
     settle_node(me, up);
     uint32_t b = me->cut.bucket;
-    uint64_t below = b > 0 ? n->hist[b - 1] : 0;
-    me->allow -= below < me->allow ? below : me->allow;
-    if (me->closed) {
-        set_range(me);
-        return;
-    }
-    me->lo = up->lo;
-    me->hi = up->hi;
-    me->shift = up->shift;
+    settle_range(me, up, b > 0 ? n->hist[b - 1] : 0);
 }
 
 static void settle_tenant(struct select *s, struct tenant_node *t)
@@ -137,15 +143,7 @@ static void settle_tenant(struct select *s, struct tenant_node *t)
     struct node *me = &t->node;
     settle_node(me, &s->root);
     uint32_t b = me->cut.bucket;
-    uint64_t below = b > 0 ? t->taken[b - 1] : 0;
-    me->allow -= below < me->allow ? below : me->allow;
-    if (me->closed) {
-        set_range(me);
-        return;
-    }
-    me->lo = s->root.lo;
-    me->hi = s->root.hi;
-    me->shift = s->root.shift;
+    settle_range(me, &s->root, b > 0 ? t->taken[b - 1] : 0);
 }
 
 static void settle_root(struct select *s)

@@ -175,9 +175,3 @@ uint32_t table_max_len(const struct table *t)
         most = t->list[i].len > most ? t->list[i].len : most;
     return most;
 }
-
-double table_fill(const struct table *t)
-{
-    uint64_t slots = table_n_units(t) * KV_UNIT;
-    return slots == 0 ? 1.0 : (double)table_n_entries(t) / (double)slots;
-}

@@ -121,8 +121,4 @@ uint64_t table_n_entries_below(const struct table *t, uint32_t pos);
 /* Entries of the longest list. */
 uint32_t table_max_len(const struct table *t);
 
-/* Share of its units' slots that hold entries, 0 to 1; 1 if there is no unit.
- */
-double table_fill(const struct table *t);
-
 #endif

@@ -1,7 +1,5 @@
 #include "merge/merge.h"
 
-#include <math.h>
-
 struct merge_options merge_options_default(void)
 {
     return (struct merge_options){.n_window = 32,
@@ -10,15 +8,6 @@ struct merge_options merge_options_default(void)
                                   .max_ratio = 4.0f,
                                   .min_cosine = 0.75f,
                                   .n_next = 32};
-}
-
-struct merge_options merge_options_paper(void)
-{
-    struct merge_options o = merge_options_default();
-    o.mean_ratio = true;
-    o.min_mass = 0.0f;
-    o.max_ratio = INFINITY;
-    return o;
 }
 
 void merge_counts_add(struct merge_counts *to, const struct merge_counts *c)

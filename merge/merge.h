@@ -55,10 +55,9 @@ struct merge_options {
     uint64_t seed;    /* cam */
 };
 
-/* What a server runs: R for each head, guards on. */
+/* What a server runs: R for each head, guards on. The SelKV paper (arXiv
+ * 2607.16213) has one R a layer (mean_ratio) and no guards. */
 struct merge_options merge_options_default(void);
-/* What the SelKV paper (arXiv 2607.16213) runs: one R a layer, no guards. */
-struct merge_options merge_options_paper(void);
 
 /* What a merge did; counts add over lists (merge_counts_add). */
 struct merge_counts {

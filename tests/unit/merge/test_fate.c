@@ -254,7 +254,10 @@ static void closed_gates_are_the_same_as_dropping(void **state)
     (void)state;
     static struct world w;
     struct rng r;
-    struct merge_options o = merge_options_paper();
+    struct merge_options o = merge_options_default();
+    o.mean_ratio = true;
+    o.min_mass = 0.0f;
+    o.max_ratio = INFINITY;
     rng_seed(&r, 3);
     draw(&w, &r, 100);
     for (uint32_t i = 0; i < 100; i++)
