@@ -329,3 +329,12 @@ const struct cells_row *cells_find(const struct cells *c, const char *task,
             return &c->row[i];
     return NULL;
 }
+
+const struct cells_row *cells_find_minus(const struct cells *c,
+                                         const struct cells_row *of,
+                                         enum metric metric, const char *other)
+{
+    char name[CELLS_METRIC_MAX];
+    snprintf(name, sizeof(name), "%s_minus_%s", metric_name(metric), other);
+    return cells_find(c, of->task, of->choice, name);
+}

@@ -73,6 +73,11 @@ void cells_fini(struct cells *c);
 const struct cells_row *cells_find(const struct cells *c, const char *task,
                                    const struct choice *choice,
                                    const char *metric);
+/* The paired difference of the row's task and choice to the best other policy
+ * of the same budget ("best"), or to dropping what it merges ("drop"). */
+const struct cells_row *cells_find_minus(const struct cells *c,
+                                         const struct cells_row *of,
+                                         enum metric metric, const char *other);
 
 /* ERR_INVAL when the file is there and is not lines of JSON objects. */
 MUST_CHECK enum err cells_check_file(const char *path, struct errmsg *m);

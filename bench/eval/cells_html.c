@@ -181,11 +181,9 @@ static enum err put_chart(struct chart *h)
 static enum err put_cell(struct buf *out, const struct cells *c,
                          const struct cells_row *of, enum metric metric)
 {
-    char name[CELLS_METRIC_MAX];
     const struct cells_row *row =
         cells_find(c, of->task, of->choice, metric_name(metric));
-    snprintf(name, sizeof(name), "%s_minus_best", metric_name(metric));
-    const struct cells_row *best = cells_find(c, of->task, of->choice, name);
+    const struct cells_row *best = cells_find_minus(c, of, metric, "best");
     if (row == NULL)
         return buf_puts(out, "<td>-</td>");
     enum err rc =
@@ -227,9 +225,7 @@ static enum err put_table(struct buf *out, const struct chart *h)
 static enum err put_difference(struct buf *out, const struct cells *c,
                                const struct cells_row *of, enum metric metric)
 {
-    char name[CELLS_METRIC_MAX];
-    snprintf(name, sizeof(name), "%s_minus_drop", metric_name(metric));
-    const struct cells_row *row = cells_find(c, of->task, of->choice, name);
+    const struct cells_row *row = cells_find_minus(c, of, metric, "drop");
     if (row == NULL || row->is_weak)
         return buf_printf(out, "<td>%s</td>", row == NULL ? "-" : "too weak");
     return buf_printf(out, "<td>%+.4f <small>[%+.4f, %+.4f]</small></td>",

@@ -9,11 +9,9 @@ enum { VALUE_MAX = 40, NAME_WIDTH = 20 /* at least */ };
 static void format_value(char out[VALUE_MAX], const struct cells *c,
                          const struct cells_row *of, enum metric metric)
 {
-    char name[CELLS_METRIC_MAX];
     const struct cells_row *row =
         cells_find(c, of->task, of->choice, metric_name(metric));
-    snprintf(name, sizeof(name), "%s_minus_best", metric_name(metric));
-    const struct cells_row *best = cells_find(c, of->task, of->choice, name);
+    const struct cells_row *best = cells_find_minus(c, of, metric, "best");
     bool is_best = best != NULL && best->n > 1 && !best->is_weak &&
                    (metric_is_less_better(metric) ? best->value.hi < 0
                                                   : best->value.lo > 0);
@@ -77,9 +75,7 @@ static void print_head(const struct cells *c, const struct cells_row *row,
 static void format_difference(char out[VALUE_MAX], const struct cells *c,
                               const struct cells_row *of, enum metric metric)
 {
-    char name[CELLS_METRIC_MAX];
-    snprintf(name, sizeof(name), "%s_minus_drop", metric_name(metric));
-    const struct cells_row *row = cells_find(c, of->task, of->choice, name);
+    const struct cells_row *row = cells_find_minus(c, of, metric, "drop");
     if (row == NULL || row->is_weak)
         snprintf(out, VALUE_MAX, "%s", row == NULL ? "-" : "model too weak");
     else
