@@ -291,7 +291,8 @@ static const struct option table[] = {
         .shown_dflt = "0, no cap",
         .help = "The most that one conversation keeps, in entries per layer "
                 "and KV head on average. It is passed by at most one entry "
-                "per head, between two steps.",
+                "per head, between two steps, and by a prompt until it is "
+                "read where there is room for all of it.",
     },
     {
         .name = "min_tokens_per_head",

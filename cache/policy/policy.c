@@ -69,8 +69,8 @@ enum err policy_check(const struct policy *policy, uint32_t has, bool at_decode,
     uint32_t missing = policy->needs & ~has;
     if (at_decode && !policy->at_decode)
         return err_set(m, ERR_UNSUPPORTED,
-                       "policy %s ranks a prompt from what all of its queries "
-                       "say, and not an answer that is being generated",
+                       "policy %s ranks prompts only, and not an answer that "
+                       "is being generated",
                        policy->name);
     if (missing != 0)
         return err_set(m, ERR_UNSUPPORTED,
