@@ -1,7 +1,8 @@
-/* evict_internal.h - what the two files of the eviction pass share.
+/* evict_internal.h - what the three files of the eviction pass share.
  *
  * evict.c         passes over what sessions have for themselves; cuts
- * evict_shared.c  when that is at its floors: what they share
+ * evict_take.c    what was chosen is merged and taken out
+ * evict_shared.c  when that is at its floors: what sessions share
  */
 #ifndef RUNTIME_ENGINE_EVICT_INTERNAL_H
 #define RUNTIME_ENGINE_EVICT_INTERNAL_H
@@ -71,5 +72,17 @@ enum select_rank evict_rank_of(const struct session *s, enum engine_cause why);
 
 /* Begins the selection over what was added; is_all: that is all sessions. */
 void evict_start(struct evict *e, uint64_t k, bool is_all);
+
+/* A job for each list that the selection takes entries from. */
+void evict_find_jobs(struct evict *e);
+
+/* Takes out what was chosen, for a cost of up to `most`, at least of one list.
+ */
+void evict_take_some(struct evict *e, uint64_t most, struct evict_result *r);
+
+/* Merges what was chosen of one list, if it leaves by admission; it is still
+ * to be taken out. Adds to *r. */
+void evict_merge_list(struct evict *e, struct session *s, uint32_t i_list,
+                      enum engine_cause cause, struct evict_result *r);
 
 #endif
