@@ -48,7 +48,8 @@ struct table {
     unit_id *ids;         /* room of all lists, one allocation */
 };
 
-/* An empty table whose lists can grow to max_entries each. */
+/* An empty table whose lists can grow to max_entries each. On OK the caller
+ * owns *out; the pool is borrowed. ERR_NOMEM. */
 MUST_CHECK enum err table_new(struct table **out, struct pool *pool,
                               uint32_t n_layers, uint32_t n_kv_heads,
                               uint32_t max_entries);

@@ -27,6 +27,7 @@ struct chooser_size {
     uint32_t max_tokens; /* of a table */
 };
 
+/* On OK the caller owns *out; what `size` points to is borrowed. ERR_NOMEM. */
 MUST_CHECK enum err chooser_new(struct chooser **out,
                                 const struct chooser_size *size,
                                 struct errmsg *m);

@@ -46,6 +46,7 @@ struct lab_options {
 /* Rows, runs and context that a model must be loaded for. */
 void lab_model_options(struct model_options *o, uint32_t n_tokens);
 
+/* On OK the caller owns *out; model and workers are borrowed. ERR_NOMEM. */
 MUST_CHECK enum err lab_new(struct lab **out, const struct lab_options *o,
                             struct errmsg *m);
 void lab_free(struct lab *l); /* NULL is allowed */

@@ -2,6 +2,8 @@
  *
  * Each is averaged over the predicted tokens of an answer and then over the
  * answers.
+ *
+ * Threads: any; nothing is kept.
  */
 #ifndef BENCH_EVAL_METRIC_H
 #define BENCH_EVAL_METRIC_H

@@ -48,8 +48,9 @@ struct scored {
     bool agree, top1;
 };
 
-/* max_scored: predicted tokens of one call at most, over all runs. Borrows
- * model and workers; the model was loaded with SCORING_ROWS rows and runs. */
+/* On OK the caller owns *out. max_scored: predicted tokens of one call at most,
+ * over all runs. Borrows model and workers; the model was loaded with
+ * SCORING_ROWS rows and runs. ERR_NOMEM. */
 MUST_CHECK enum err scoring_new(struct scoring **out, struct model *model,
                                 struct workers *w, uint32_t max_scored,
                                 struct errmsg *m);

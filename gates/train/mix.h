@@ -58,6 +58,8 @@ struct mix_options {
 
 struct mix;
 
+/* On OK the caller owns *out; the tokenizer is borrowed. ERR_INVAL where no
+ * kind has a share. */
 MUST_CHECK enum err mix_new(struct mix **out, const struct mix_options *o,
                             struct errmsg *m);
 void mix_free(struct mix *x); /* NULL is allowed */

@@ -1,5 +1,8 @@
 /* mix_words.h - words and sentence patterns of the training documents. The
- * evaluation must use none of them (docs/design, evaluation 4.2). */
+ * evaluation must use none of them (docs/design, evaluation 4.2).
+ *
+ * Threads: any; all of it is constant.
+ */
 #ifndef GATES_TRAIN_MIX_WORDS_H
 #define GATES_TRAIN_MIX_WORDS_H
 
