@@ -65,4 +65,9 @@ void policy_fill_rest(float *score, uint32_t from, uint32_t to);
 void policy_pool(const struct policy_params *p, const float *x, uint32_t n,
                  float *out);
 
+/* Scores of a layer's entries: what the last query of layer `from` attended to
+ * at their positions, on the average over all heads. ERR_NOMEM. */
+enum err policy_last_query(const struct policy_view *v, uint32_t from,
+                           uint32_t layer, struct arena *a, float *out);
+
 #endif

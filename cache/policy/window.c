@@ -35,3 +35,25 @@ void policy_fill_rest(float *score, uint32_t from, uint32_t to)
     for (uint32_t e = from; e < to; e++)
         score[e] = best;
 }
+
+enum err policy_last_query(const struct policy_view *v, uint32_t from,
+                           uint32_t layer, struct arena *a, float *out)
+{
+    double *mass = arena_array(a, v->n_seen, sizeof(*mass));
+    float n_heads = (float)(v->n_kv_heads * v->group);
+    if (!mass)
+        return ERR_NOMEM;
+    /* By position, since after other policies the lists may differ. */
+    for (uint32_t h = 0; h < v->n_kv_heads && v->n_window > 0; h++) {
+        const struct policy_list *l = policy_list_at(v, from, h);
+        const float *last = l->window + (size_t)(v->n_window - 1) * l->n;
+        for (uint32_t e = 0; e < l->n; e++)
+            mass[l->pos[e]] += (double)last[e];
+    }
+    for (uint32_t h = 0; h < v->n_kv_heads; h++) {
+        const struct policy_list *l = policy_list_at(v, layer, h);
+        for (uint32_t e = 0; e < l->n; e++)
+            out[l->first + e] = (float)mass[l->pos[e]] / n_heads;
+    }
+    return OK;
+}
