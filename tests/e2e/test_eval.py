@@ -14,14 +14,17 @@ ARGS = ["--context", "384", "--docs", "1", "--tasks", "B1,F",
 N_RECORDS = 2 * 4
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
+def write_text(path, sentences):
     r = random.Random(1)
-    path = tmp_path_factory.mktemp("eval") / "text.txt"
     path.write_text(" ".join(
         " ".join(r.choice(WORDS) for _ in range(9)).capitalize() + "."
-        for _ in range(400)))
+        for _ in range(sentences)))
     return path
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return write_text(tmp_path_factory.mktemp("eval") / "text.txt", 400)
 
 
 def command(ebb, model, text, out):
@@ -91,16 +94,20 @@ def test_a_killed_run_goes_on(whole, ebb, small_model, text, tmp_path):
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_stopped_run_says_whether_it_can_go_on(ebb, tiny, text, tmp_path,
-                                                 keep):
+def test_a_stopped_run_says_whether_it_can_go_on(ebb, tiny, tmp_path, keep):
+    # So many documents that it cannot be over before it is told to stop.
+    text = write_text(tmp_path / "text.txt", 20000)
     args = ["--json", tmp_path / "out.json"] if keep else []
     p = subprocess.Popen([ebb, "eval", "--model", tiny, "--text", text,
-                          "--gates", "none", "--context", "384", "--docs", "1",
-                          "--tasks", "B1,F", *args], stderr=subprocess.PIPE,
-                         stdout=subprocess.DEVNULL, text=True)
+                          "--gates", "none", "--context", "384",
+                          "--docs", "200", "--tasks", "F", *args],
+                         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                         text=True)
     told = ""
     while "left" not in told:  # the progress line
-        told += p.stderr.read(1)
+        c = p.stderr.read(1)
+        assert c, told
+        told += c
     p.send_signal(signal.SIGINT)
     told += p.stderr.read()
     assert p.wait() == 1
