@@ -62,8 +62,10 @@ MUST_CHECK enum err json_put_bool(struct buf *b, bool v);
 
 enum { JSON_DOUBLE_MAX = 40 }; /* bytes of a double as text, with its NUL */
 
-/* The shortest digits that read back as the same double, for a sentence. */
+/* The shortest digits that read back as the same double (or float), for a
+ * sentence. */
 void json_format_double(char out[JSON_DOUBLE_MAX], double v);
+void json_format_float(char out[JSON_DOUBLE_MAX], float v);
 
 /* The shortest digits that read back as the same double (or float).
  * ERR_INVAL, nothing written, for an infinity or a NaN: JSON has none, and

@@ -111,16 +111,21 @@ enum err json_put_double(struct buf *b, double v)
     return buf_puts(b, text);
 }
 
-enum err json_put_float(struct buf *b, float v)
+void json_format_float(char out[JSON_DOUBLE_MAX], float v)
 {
-    char text[40] = "";
-    if (!isfinite(v))
-        return ERR_INVAL;
     for (int digits = 6; digits <= 9; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, (double)v);
-        if (strtof(text, NULL) == v)
+        snprintf(out, JSON_DOUBLE_MAX, "%.*g", digits, (double)v);
+        if (strtof(out, NULL) == v)
             break;
     }
+}
+
+enum err json_put_float(struct buf *b, float v)
+{
+    char text[JSON_DOUBLE_MAX];
+    if (!isfinite(v))
+        return ERR_INVAL;
+    json_format_float(text, v);
     return buf_puts(b, text);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "config/flags.h"
 #include "server/merge_config.h"
 
@@ -136,15 +137,6 @@ static enum err read_setting(struct config *c, char seen[CHOICE_NAME_MAX],
     return option_set(c, o, value != NULL ? value : "true", 0, text, m);
 }
 
-/* With as many digits as tell a float from the next. */
-static void print_float(char *out, size_t size, float x)
-{
-    int digits = 6;
-    do
-        snprintf(out, size, "%.*g", digits, (double)x);
-    while (strtof(out, NULL) != x && ++digits <= 9);
-}
-
 /* ":alpha=0"; nothing where the setting is the server's. Merges compute with
  * floats, so what is the same float is the same setting. */
 static void add_setting(struct choice *out, const char *name,
@@ -153,7 +145,7 @@ static void add_setting(struct choice *out, const char *name,
 {
     const void *is = (const char *)c + o->field;
     const void *was = (const char *)dflt + o->field;
-    char value[32];
+    char value[JSON_DOUBLE_MAX];
     size_t n = strlen(out->name);
     if (o->type == OPT_BOOL) {
         if (*(const bool *)is == *(const bool *)was)
@@ -163,7 +155,7 @@ static void add_setting(struct choice *out, const char *name,
         float x = (float)*(const double *)is;
         if (x == (float)*(const double *)was)
             return;
-        print_float(value, sizeof(value), x == 0 ? 0 : x); /* no "-0" */
+        json_format_float(value, x == 0 ? 0 : x); /* no "-0" */
     }
     snprintf(out->name + n, sizeof(out->name) - n, ":%s=%s", name, value);
 }

@@ -7,7 +7,6 @@
 
 enum {
     HUGE_PAGE_BYTES = 2 << 20,
-    ALIGN_BYTES = 64,
     /* Rows that one packing task takes: enough to make tasks rare, few enough
      * that the last one does not keep the others waiting. */
     PACK_ROWS = 256,
@@ -50,8 +49,7 @@ static uint64_t align_up(uint64_t n, uint64_t to)
 /* Walks over the matrices: first adds up, then gives each its place. */
 struct packing {
     const struct ops *ops;
-    uint8_t *base; /* NULL while adding up */
-    uint64_t bytes;
+    struct layout room;
     struct workers *workers;
     const struct gguf *g;
     struct weight *w; /* in work */
@@ -61,9 +59,9 @@ static void place(struct weight *w, void *ctx)
 {
     struct packing *p = ctx;
     uint64_t bytes = p->ops->weight_bytes(w);
-    if (p->base && bytes > 0)
-        w->packed = p->base + p->bytes;
-    p->bytes += align_up(bytes, ALIGN_BYTES);
+    void *at = layout_cut(&p->room, bytes, 1);
+    if (at && bytes > 0)
+        w->packed = at;
 }
 
 static void pack_rows(void *ctx, int task, int thread)
@@ -93,16 +91,16 @@ enum err model_pack_weights(struct model *m, const struct gguf *g,
 {
     struct packing p = {.ops = m->ops, .workers = m->opt.workers, .g = g};
     model_each_weight(m, place, &p);
-    m->info.packed_bytes = p.bytes;
-    if (p.bytes == 0)
+    uint64_t bytes = p.room.bytes;
+    m->info.packed_bytes = bytes;
+    if (bytes == 0)
         return OK;
-    m->packed_map_bytes = align_up(p.bytes, HUGE_PAGE_BYTES);
+    m->packed_map_bytes = align_up(bytes, HUGE_PAGE_BYTES);
     m->packed_map = model_map(m->packed_map_bytes);
     if (!m->packed_map)
         return err_set(e, ERR_NOMEM, "no memory for %llu bytes of weights",
-                       (unsigned long long)p.bytes);
-    p.base = m->packed_map;
-    p.bytes = 0;
+                       (unsigned long long)bytes);
+    p.room = (struct layout){.base = m->packed_map};
     model_each_weight(m, place, &p);
     model_each_weight(m, pack, &p);
     return OK;
@@ -164,8 +162,11 @@ static void lay_out(struct model *m, struct layout *l)
     uint64_t per_thread =
         max_u64(attend_scratch_max(m), model_reposition_bytes(m->max_units));
     uint64_t n_threads = (uint64_t)workers_count(m->opt.workers);
-    s->units_bytes = align_up(m->max_units * sizeof(uint8_t *), ALIGN_BYTES);
-    s->thread_bytes = s->units_bytes + align_up(per_thread, ALIGN_BYTES);
+    struct layout thread = {0};
+    (void)layout_cut(&thread, m->max_units, sizeof(uint8_t *));
+    s->units_bytes = thread.bytes;
+    (void)layout_cut(&thread, per_thread, 1);
+    s->thread_bytes = thread.bytes;
     s->thread = layout_cut(l, n_threads, s->thread_bytes);
 }
 

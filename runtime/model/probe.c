@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/layout.h"
 #include "runtime/model/probe_internal.h"
 
 static uint32_t group_of(const struct config *c)
@@ -179,41 +180,28 @@ static struct attend_args args_of(const struct probe *p, uint32_t n_entries,
                                 .scale = p->model->attn_scale};
 }
 
-static uint64_t cut(uint64_t *at, uint64_t bytes)
-{
-    uint64_t from = *at;
-    *at += (bytes + KV_ALIGN - 1) / KV_ALIGN * KV_ALIGN;
-    return from;
-}
-
-static struct parts carve(const struct probe *p, uint32_t n, uint8_t *base)
+static struct parts lay_out(const struct probe *p, uint32_t n, uint8_t *base)
 {
     const struct config *c = &p->model->cfg;
     struct kv_layout widest;
     kv_layout_init(&widest, KV_F32, c->head_dim);
     struct attend_args a = args_of(p, n, OPS_QUERY_MAX);
     a.layout = &widest;
-    uint64_t rows = (uint64_t)OPS_QUERY_MAX * group_of(c), at = 0;
+    uint64_t rows = (uint64_t)OPS_QUERY_MAX * group_of(c);
+    struct layout l = {.base = base};
     struct parts s = {.n = n, .stride = round_up(n, KV_UNIT)};
-    uint64_t unit = cut(&at, ((uint64_t)n / KV_UNIT + 1) * sizeof(*s.unit));
-    uint64_t pos = cut(&at, (uint64_t)n * sizeof(*s.pos));
-    uint64_t query = cut(&at, rows * c->head_dim * sizeof(float));
-    uint64_t logit = cut(&at, rows * (uint64_t)s.stride * sizeof(float));
-    uint64_t kernel = cut(&at, p->model->ops->attend_scratch_bytes(&a));
-    s.bytes = at;
-    if (base) {
-        s.unit = (const uint8_t **)(void *)(base + unit);
-        s.pos = (int32_t *)(void *)(base + pos);
-        s.query = (float *)(void *)(base + query);
-        s.logit = (float *)(void *)(base + logit);
-        s.kernel = base + kernel;
-    }
+    s.unit = layout_cut(&l, (uint64_t)n / KV_UNIT + 1, sizeof(*s.unit));
+    s.pos = layout_cut(&l, n, sizeof(*s.pos));
+    s.query = layout_cut(&l, rows * c->head_dim, sizeof(*s.query));
+    s.logit = layout_cut(&l, rows * (uint64_t)s.stride, sizeof(*s.logit));
+    s.kernel = layout_cut(&l, p->model->ops->attend_scratch_bytes(&a), 1);
+    s.bytes = l.bytes;
     return s;
 }
 
 uint64_t probe_scratch_bytes(const struct probe *p, uint32_t n_entries)
 {
-    return carve(p, n_entries, NULL).bytes;
+    return lay_out(p, n_entries, NULL).bytes;
 }
 
 static void read_list(const struct table *t, const struct kv_list *l,
@@ -271,7 +259,7 @@ void probe_attention(const struct probe *p, const struct table *t,
                      void *scratch)
 {
     const struct kv_list *l = &t->list[i_list];
-    struct parts s = carve(p, l->len, scratch);
+    struct parts s = lay_out(p, l->len, scratch);
     uint32_t first = p->n_seen - out->n, G = group_of(&p->model->cfg);
     assert(out->n <= p->n_rows && out->stride >= l->len);
     if (l->len == 0)
@@ -307,7 +295,7 @@ void probe_masses(const struct probe *p, const struct table *t, uint32_t i_list,
 {
     const struct kv_list *l = &t->list[i_list];
     uint32_t n = l->len - i_unit * KV_UNIT, G = group_of(&p->model->cfg);
-    struct parts s = carve(p, n < KV_UNIT ? n : KV_UNIT, scratch);
+    struct parts s = lay_out(p, n < KV_UNIT ? n : KV_UNIT, scratch);
     s.unit[0] = pool_data(t->pool, l->unit[i_unit]);
     memcpy(s.pos, pool_meta(t->pool, l->unit[i_unit])->pos,
            s.n * sizeof(*s.pos));
