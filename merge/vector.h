@@ -17,7 +17,5 @@ float vector_distance2(const float *a, const float *b, uint32_t n);
 
 /* 0 where one of them has no direction: its length is 0 or not finite. */
 float vector_cosine(const float *a, const float *b, uint32_t n);
-/* The same for who has the lengths already. */
-float vector_cosine_of(float dot, float norm_a, float norm_b);
 
 #endif

@@ -13,6 +13,7 @@
  * be looked for, from the last key back: no n x n matrix. */
 #include <math.h>
 
+#include "base/lanes.h"
 #include "cache/policy/policy_internal.h"
 
 enum { WINDOW = 8, POOL = 7 };
@@ -27,45 +28,69 @@ static double dot(const double *x, const double *y, uint32_t d)
     return sum;
 }
 
-/* Keys of length 1 into unit[n][d]; a key of zeros stays. */
-static void directions(const struct policy_list *l, uint32_t d, double *unit)
+/* Keys of length 1, in blocks of lanes; a key of zeros stays. u: [d] scratch,
+ * here and below. */
+static void directions(const struct policy_list *l, uint32_t d, double *lanes,
+                       double *u)
 {
     for (uint32_t e = 0; e < l->n; e++) {
-        double *u = unit + (size_t)e * d;
         for (uint32_t i = 0; i < d; i++)
             u[i] = (double)l->key[(size_t)e * d + i];
         double norm = sqrt(dot(u, u, d));
-        for (uint32_t i = 0; i < d && norm > 0; i++)
-            u[i] /= norm;
+        for (uint32_t i = 0; i < d; i++)
+            lanes[lanes_at(e, d, i)] = norm > 0 ? u[i] / norm : u[i];
     }
 }
 
+static void direction(const double *lanes, uint32_t e, uint32_t d, double *u)
+{
+    for (uint32_t i = 0; i < d; i++)
+        u[i] = lanes[lanes_at(e, d, i)];
+}
+
 /* Column sums of C without the zeros for duplicates. */
-static void similarity(const double *unit, uint32_t n, uint32_t d, double *all,
-                       double *sum)
+static void similarity(const double *lanes, uint32_t n, uint32_t d, double *u,
+                       double *all, double *sum)
 {
     for (uint32_t i = 0; i < d; i++)
         all[i] = 0;
-    for (uint32_t e = 0; e < n; e++)
-        for (uint32_t i = 0; i < d; i++)
-            all[i] += unit[(size_t)e * d + i];
     for (uint32_t e = 0; e < n; e++) {
-        const double *u = unit + (size_t)e * d;
+        direction(lanes, e, d, u);
+        for (uint32_t i = 0; i < d; i++)
+            all[i] += u[i];
+    }
+    for (uint32_t e = 0; e < n; e++) {
+        direction(lanes, e, d, u);
         sum[e] = dot(u, all, d) - dot(u, u, d);
     }
 }
 
-static void spare_latest_duplicates(const double *unit, uint32_t n, uint32_t d,
-                                    double *sum)
+/* The last key that is a duplicate of key r; 0 where there is none. Its cosine
+ * with r into *cosine. */
+static uint32_t latest_duplicate(const double *lanes, uint32_t n, uint32_t d,
+                                 uint32_t r, double *u, double *cosine)
+{
+    double c[LANES] = {0};
+    direction(lanes, r, d, u);
+    for (uint32_t e = n; e-- > 0;) {
+        uint32_t k = e % LANES;
+        if (k == LANES - 1 || e == n - 1) /* another block */
+            lanes_dot_f64(lanes + lanes_at(e - k, d, 0), u, d, c);
+        *cosine = c[k];
+        if (e != r && c[k] > DUPLICATE)
+            return e;
+    }
+    return 0;
+}
+
+static void spare_latest_duplicates(const double *lanes, uint32_t n, uint32_t d,
+                                    double *u, double *sum)
 {
     for (uint32_t r = 0; r < n; r++) {
-        const double *u = unit + (size_t)r * d;
-        uint32_t c = n - 1;
-        while (c > 0 &&
-               (c == r || dot(u, unit + (size_t)c * d, d) <= DUPLICATE))
-            c--;
+        double cosine = 0;
+        uint32_t c = latest_duplicate(lanes, n, d, r, u, &cosine);
         if (c != r)
-            sum[c] -= dot(u, unit + (size_t)c * d, d);
+            sum[c] -= cosine;
     }
 }
 
@@ -102,15 +127,17 @@ static enum err score_list(const struct policy_view *v,
 {
     uint32_t d = v->head_dim, W = policy_window(v, p);
     uint32_t n = policy_prefix(v, l, W);
-    double *unit = arena_array(a, (size_t)l->n * d, sizeof(*unit));
+    double *lanes =
+        arena_array(a, lanes_blocks(l->n) * LANES * d, sizeof(*lanes));
+    double *u = arena_array(a, d, sizeof(*u));
     double *red = arena_array(a, l->n, sizeof(*red));
     double *row = arena_array(a, (size_t)l->n + d, sizeof(*row));
     float *imp = arena_array(a, l->n, sizeof(*imp));
-    if (!unit || !red || !row || !imp)
+    if (!lanes || !u || !red || !row || !imp)
         return ERR_NOMEM;
-    directions(l, d, unit);
-    similarity(unit, l->n, d, row, red);
-    spare_latest_duplicates(unit, l->n, d, red);
+    directions(l, d, lanes, u);
+    similarity(lanes, l->n, d, u, row, red);
+    spare_latest_duplicates(lanes, l->n, d, u, red);
     softmax(red, l->n, 1.0 / l->n);
     add_importance(v, l, W, n, row, imp);
     policy_pool(p, imp, n, out);

@@ -397,6 +397,60 @@ static void what_comes_out_is_a_mean_of_what_went_in(void **state)
         }
 }
 
+static double cosine(const float *a, const float *b)
+{
+    double ab = 0, aa = 0, bb = 0;
+    for (uint32_t d = 0; d < D; d++) {
+        ab += (double)a[d] * (double)b[d];
+        aa += (double)a[d] * (double)a[d];
+        bb += (double)b[d] * (double)b[d];
+    }
+    return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
+}
+
+/* Of `guest` and the entries that stay; the last of several. */
+static uint32_t most_similar(const struct world *w, uint32_t guest)
+{
+    uint32_t best = w->l.n;
+    for (uint32_t i = 0; i < w->l.n; i++)
+        if (w->state[i] == FATE_STAYS &&
+            (best == w->l.n || cosine(w->key[guest], w->key[i]) >=
+                                   cosine(w->key[guest], w->key[best]) - 1e-9))
+            best = i;
+    return best;
+}
+
+/* One entry leaves; the one that changes is its host. Some keys are zeros, and
+ * some that stay are equal. */
+static void lookm_finds_the_most_similar_key_of_any_number(void **state)
+{
+    (void)state;
+    struct world w;
+    struct rng r;
+    rng_seed(&r, 8);
+    const struct fate *f = fate_find("lookm");
+    const struct merge_options o = merge_options_default();
+    for (uint32_t run_no = 0; run_no < 2000; run_no++) {
+        uint32_t n = 2 + (uint32_t)rng_below(&r, N_MAX - 2);
+        uint32_t guest = (uint32_t)rng_below(&r, n);
+        draw(&w, &r, n);
+        for (uint32_t i = 0; i < n; i++)
+            w.state[i] = i == guest              ? FATE_LEAVES
+                         : rng_below(&r, 8) == 0 ? FATE_FIXED
+                                                 : FATE_STAYS;
+        memcpy(w.key[rng_below(&r, n)], w.key[rng_below(&r, n)],
+               sizeof(w.key[0]));
+        if (rng_below(&r, 4) == 0)
+            memset(w.key[rng_below(&r, n)], 0, sizeof(w.key[0]));
+        if (rng_below(&r, 8) == 0)
+            memset(w.key[guest], 0, sizeof(w.key[0]));
+        uint32_t host = most_similar(&w, guest);
+        run(&w, f, &o);
+        for (uint32_t i = 0; i < n; i++)
+            assert_int_equal(w.changed[i] != 0, i == host);
+    }
+}
+
 static void only_entries_that_stay_and_may_change_do(void **state)
 {
     (void)state;
@@ -538,6 +592,7 @@ int main(void)
         cmocka_unit_test(a_duplicate_gives_its_mass_and_changes_no_value),
         cmocka_unit_test(random_lists_agree_with_double_precision),
         cmocka_unit_test(what_comes_out_is_a_mean_of_what_went_in),
+        cmocka_unit_test(lookm_finds_the_most_similar_key_of_any_number),
         cmocka_unit_test(only_entries_that_stay_and_may_change_do),
         cmocka_unit_test(evicting_nothing_or_everything_changes_nothing),
         cmocka_unit_test(buckets_do_not_see_each_other),
