@@ -36,6 +36,7 @@ struct option {
     size_t field; /* offset in struct config, or in a command's struct */
     const char *dflt;
     uint64_t min, max;          /* OPT_INT, _REAL, _BYTES, _TIME (ms) */
+    bool or_zero;               /* OPT_REAL: 0 too, whatever min says */
     const char *const *choices; /* OPT_CHOICE: NULL-terminated */
     const char *word;           /* stands for the value in help: "SIZE" */
     bool is_flag_only;          /* not in the file: it names the file */

@@ -226,10 +226,12 @@ static const struct option table[] = {
         .type = OPT_REAL,
         .field = FIELD(merge_max_ratio),
         .dflt = "4",
+        .min = 1,
+        .or_zero = true,
         .max = 1000000,
         .word = "X",
         .help = "Merging makes an entry count as at most so many of its "
-                "kind. 0: no bound.",
+                "kind, 1 or more; 0: no bound.",
     },
     {
         .name = "merge_mean_ratio",

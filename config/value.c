@@ -201,11 +201,12 @@ static enum err parse_real(double *out, const struct option *o,
     if (end == text || *end != '\0' ||
         strspn(text, "-+.0123456789eE") != strlen(text))
         return bad(where, text, "a number", m);
-    if (!(v >= (double)o->min && v <= (double)o->max))
+    bool fits = v >= (double)o->min && v <= (double)o->max;
+    if (!fits && !(o->or_zero && v == 0))
         return err_set(m, ERR_INVAL,
-                       "%s: '%.60s' is out of range; it must be from %" PRIu64
+                       "%s: '%.60s' is out of range; it must be %sfrom %" PRIu64
                        " to %" PRIu64,
-                       where, text, o->min, o->max);
+                       where, text, o->or_zero ? "0 or " : "", o->min, o->max);
     *out = v;
     return OK;
 }

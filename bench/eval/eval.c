@@ -186,6 +186,7 @@ static const struct option options[] = {
      .type = OPT_INT,
      .field = FIELD(min_tokens_per_head),
      .dflt = "20",
+     .min = 1,
      .max = 4096,
      .word = "N",
      .help = "Entries that dbtrimkv leaves every layer and head at least."},

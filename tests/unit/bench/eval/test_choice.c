@@ -98,7 +98,8 @@ static void settings_have_the_servers_ranges(void **state)
         const char *name, *fate, *first, *last, *below, *above;
     } range[] = {{"alpha", "merge", "0", "1", "-0.001", "1.001"},
                  {"min-mass", "merge", "0", "1000000", "-1", "1000001"},
-                 {"max-ratio", "merge", "0", "1e6", "-1", "1e7"},
+                 {"max-ratio", "merge", "1", "1e6", "0.99", "1e7"},
+                 {"max-ratio", "merge", "0", "1", "-1", "1000001"},
                  {"min-cosine", "kvmerger", "0", "1", "-0.5", "2"}};
     for (size_t i = 0; i < sizeof(range) / sizeof(range[0]); i++)
         for (int k = 0; k < 4; k++) {
@@ -118,7 +119,8 @@ static void settings_have_the_servers_ranges(void **state)
                      range[i].name, value);
             snprintf(flag, sizeof(flag), "--merge-%s=%s", range[i].name, value);
             assert_int_equal(choice_find(&c, name, RIG_NEEDS, &m), want);
-            assert_true(k < 2 || strstr(m.text, "it must be from 0 to 1"));
+            assert_true(k < 2 ||
+                        strstr(m.text, "is out of range; it must be "));
             assert_int_equal(config_load_from(&config, &s, &m), want);
             if (k < 2)
                 config_fini(&config);
@@ -154,6 +156,8 @@ static void wrong_fates_are_told(void **state)
         {"keydiff+merge:alpha=", "alpha: '' is not a number", ERR_INVAL},
         {"keydiff+merge:alpha=1x", "alpha: '1x' is not a number", ERR_INVAL},
         {"keydiff+merge:alpha=-1", "alpha: '-1' is out of range", ERR_INVAL},
+        {"keydiff+merge:max-ratio=0.5",
+         "'0.5' is out of range; it must be 0 or from 1 to 1000000", ERR_INVAL},
         {"keydiff+merge:alpha=nan", "alpha: 'nan' is not a number", ERR_INVAL},
         {"keydiff+merge:mean-ratio=2", "mean-ratio: '2' is not true or false",
          ERR_INVAL},
