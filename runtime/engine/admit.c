@@ -198,22 +198,40 @@ static bool may_have_room(const struct engine *e, const struct gen *g)
     return table_units_for(e->n_lists, g->cap) + others <= e->n_units;
 }
 
-/* What g can share. False: it waits for others, which is not for long. A prompt
- * that is ranked by all of its queries shares nothing, since nobody kept what
- * those of a beginning said, and waits for those who are. */
+/* Whether the prompt will be cut for certain: it is longer than its cap, or
+ * than the pool. */
+static bool will_be_cut(const struct engine *e, const struct gen *g)
+{
+    const struct forget_rules *r = &g->request.forget;
+    uint64_t cap = r->session_tokens > g->floor ? r->session_tokens : g->floor;
+    return r->policy != FORGET_EXACT && !r->admission.off &&
+           ((r->session_tokens > 0 && g->request.n_tokens > cap) ||
+            g->request.n_tokens > e->pool_tokens);
+}
+
+/* What g can share. False: it waits for others, which is not for long. Nobody
+ * kept what the queries of a beginning said. So a prompt that is ranked by all
+ * of its queries shares nothing, and waits for those who are; one that will be
+ * cut by what its last queries say computes these; one whose entries will be
+ * merged by what each of them looked at shares only what was cut like that
+ * before. */
 static bool find_match(const struct engine *e, const struct gen *g,
                        struct session_match *out)
 {
-    const struct session_wish wish = {.token = g->request.tokens,
-                                      .n = g->request.n_tokens,
-                                      .rules = &g->request.forget,
-                                      .options = &e->o.forget,
-                                      .pin = g->request.pin,
-                                      .n_pins = g->request.n_pins};
+    struct session_wish wish = {.token = g->request.tokens,
+                                .n = g->request.n_tokens,
+                                .rules = &g->request.forget,
+                                .options = &e->o.forget,
+                                .pin = g->request.pin,
+                                .n_pins = g->request.n_pins};
     if (forget_studies_prompt(wish.rules)) {
         *out = (struct session_match){0};
         return ranker_can_begin(e->ranker, wish.rules);
     }
+    if (will_be_cut(e, g))
+        wish.n_fresh = watch_is_needed(wish.rules->admission.fate)
+                           ? wish.n
+                           : ranker_window(wish.rules);
     *out = sessions_match(&e->sessions, &wish);
     return !out->ahead || out->n_ahead - out->n_tokens < ENGINE_HOLD_LEAST;
 }

@@ -141,6 +141,11 @@ uint64_t ranker_bytes(const struct ranker *r)
 
 /* ------------------------------------------------------------- the queries */
 
+uint32_t ranker_window(const struct forget_rules *rules)
+{
+    return needs_of(forget_ranking(rules)) & WATCHED ? N_WINDOW : 0;
+}
+
 bool ranker_can_begin(const struct ranker *r, const struct forget_rules *rules)
 {
     return r->n == 0 || r->study || !forget_studies_prompt(rules);

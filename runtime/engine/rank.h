@@ -57,6 +57,10 @@ void ranker_free(struct ranker *r); /* NULL is allowed */
 /* Bytes of all probes; they exist from the start. */
 uint64_t ranker_bytes(const struct ranker *r);
 
+/* Last queries of a prompt by which its entries are ranked when it is cut; 0:
+ * none. */
+uint32_t ranker_window(const struct forget_rules *rules);
+
 /* Whether a session with these rules can start: false while the one probe that
  * it needs is in use. */
 bool ranker_can_begin(const struct ranker *r, const struct forget_rules *rules);

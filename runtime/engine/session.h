@@ -241,6 +241,9 @@ struct session_wish {
     const struct forget_options *options;
     const struct forget_span *pin; /* ascending, disjoint */
     uint32_t n_pins;
+    /* Its last tokens that no history without losses may serve, though it has
+     * them: nobody kept what their queries said. */
+    uint32_t n_fresh;
 };
 struct session_match sessions_match(const struct sessions *ss,
                                     const struct session_wish *wish);

@@ -218,10 +218,19 @@ static bool may_agree(const struct session *s, const struct session_wish *wish,
                       s->token[n - 1] == wish->token[n - 1]);
 }
 
+/* Tokens of the request that s may serve; one is computed anyway. */
+static uint32_t servable(const struct session *s,
+                         const struct session_wish *wish)
+{
+    uint32_t fresh = session_is_pristine(s) ? wish->n_fresh : 0;
+    fresh = fresh > 1 ? fresh : 1;
+    return wish->n - smaller(wish->n, fresh);
+}
+
 static void look_at(struct session *s, const struct session_wish *wish,
                     struct candidates *c, struct session_match *best)
 {
-    uint32_t n = wish->n - 1;
+    uint32_t n = servable(s, wish);
     if (!may_use(s, wish->rules) || !may_agree(s, wish, least(c, s)))
         return;
     uint32_t same =

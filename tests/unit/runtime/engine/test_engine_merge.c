@@ -80,6 +80,40 @@ static void a_budget_that_is_never_reached_changes_nothing(void **state)
     small_tear_down(&s);
 }
 
+/* What was read for others says nothing of who looked at whom: a prompt that is
+ * merged is read from its first token on, and comes out as in an empty engine.
+ */
+static void what_is_cached_is_merged_as_if_it_were_not(void **state)
+{
+    (void)state;
+    struct buf fresh = {0}, cached = {0}, other = {0};
+    struct forget_rules merge = rules(FORGET_MERGE);
+    const struct forget_rules exact = {.policy = FORGET_EXACT};
+    struct gen_status st[2];
+    struct small s;
+    int32_t p[SMALL_PROMPT];
+    small_text(p, SMALL_PROMPT, 0);
+    merge.session_tokens = 100;
+    set_up(&s, 2048);
+    st[0] = small_finish(small_ask(&s, SMALL_PROMPT, merge), &fresh);
+    small_tear_down(&s);
+    set_up(&s, 2048);
+    struct gen *whole = small_ask_for(&s, p, SMALL_PROMPT - 1, 0, exact);
+    assert_int_equal(toy_finish(whole, &other).evicted_entries, 0);
+    gen_release(whole);
+    st[1] = small_finish(small_ask(&s, SMALL_PROMPT, merge), &cached);
+    small_tear_down(&s);
+    assert_true(st[0].merged_entries > 50);
+    assert_int_equal(st[1].cached_tokens, 0);
+    assert_int_equal(st[1].merged_entries, st[0].merged_entries);
+    assert_int_equal(st[1].routed_entries, st[0].routed_entries);
+    assert_int_equal(fresh.len, cached.len);
+    assert_memory_equal(fresh.data, cached.data, fresh.len);
+    buf_fini(&fresh);
+    buf_fini(&cached);
+    buf_fini(&other);
+}
+
 /* An exact answer beside prompts that merge is what it is alone, also where
  * they share its beginning. */
 static void nobody_else_sees_a_merge(void **state)
@@ -172,6 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_leaves_is_merged_and_counted),
         cmocka_unit_test(a_budget_that_is_never_reached_changes_nothing),
+        cmocka_unit_test(what_is_cached_is_merged_as_if_it_were_not),
         cmocka_unit_test(nobody_else_sees_a_merge),
         cmocka_unit_test(many_prompts_share_a_small_pool),
         cmocka_unit_test(the_same_requests_give_the_same_bytes),

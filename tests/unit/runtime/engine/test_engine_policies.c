@@ -130,6 +130,41 @@ static void a_prompt_keeps_what_the_pure_policy_keeps(void **state)
     close_pure(&pure);
 }
 
+/* The same where somebody has the beginning of the prompt, or all but its last
+ * token: what its last queries looked at is known to all policies that ask. */
+static void what_is_cached_changes_nothing_of_it(void **state)
+{
+    (void)state;
+    const uint32_t n = 390, cached[2] = {300, n - 1};
+    static uint8_t keep[SMALL_LISTS * SMALL_PROMPT];
+    const struct forget_rules exact = {.policy = FORGET_EXACT};
+    struct pure pure;
+    open_pure(&pure, n);
+    for (int i = 0; i < 2 * FORGET_N_POLICIES; i++) {
+        enum forget_policy p = (enum forget_policy)(i / 2);
+        struct small s;
+        struct gen_status st;
+        const struct policy *policy = forget_policy_method(p);
+        if (p < FORGET_DBTRIMKV)
+            continue;
+        small_set_up(&s, MODEL, 2048);
+        ask_prompt(&s, cached[i % 2], exact, &st);
+        ask_prompt(&s, n, admitted_by(p, CAP), &st);
+        keep_pure(&pure, policy, n, keep);
+        assert_int_equal(st.retained_entries, CAP * SMALL_LISTS);
+        if (i % 2 == 0)
+            assert_int_equal(
+                st.cached_tokens,
+                forget_studies_prompt(&(struct forget_rules){
+                    .policy = FORGET_STREAMINGLLM, .admission.ranking = p})
+                    ? 0
+                    : cached[0]);
+        same_kept(policy->name, s.e->sessions.rest.last->table, n, keep);
+        small_tear_down(&s);
+    }
+    close_pure(&pure);
+}
+
 /* Under its cap, and what may never go is there. */
 static void check_rules(const char *name, const struct session *s,
                         uint32_t most, const struct select_span *pin)
@@ -426,6 +461,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_keeps_what_the_pure_policy_keeps),
+        cmocka_unit_test(what_is_cached_changes_nothing_of_it),
         cmocka_unit_test(an_answer_keeps_its_cap_sinks_newest_and_pins),
         cmocka_unit_test(a_session_comes_to_rest_within_its_cap),
         cmocka_unit_test(a_prompt_beyond_its_share_is_cut_between_chunks),
