@@ -110,6 +110,19 @@ static enum err apply_policy(struct chooser *c, const struct choice *how,
     return rc;
 }
 
+/* What a budget of n_entries a head protects: where it is too small for all,
+ * sinks get at most half of it and the newest the rest, as under the other
+ * policies (cache/policy/). */
+static void protect(struct select_input *in, const struct choice *how,
+                    uint32_t n_entries)
+{
+    uint32_t half = n_entries / 2;
+    in->n_sinks = how->n_sinks < half ? how->n_sinks : half;
+    uint32_t rest = n_entries - in->n_sinks;
+    in->n_recent = how->n_recent < rest ? how->n_recent : rest;
+    in->min_head = how->min_head < n_entries ? how->min_head : n_entries;
+}
+
 static enum err apply_pass(struct chooser *c, const struct choice *how,
                            uint32_t n_entries, struct table *t,
                            struct merge_counts *counts, struct errmsg *m)
@@ -126,16 +139,13 @@ static enum err apply_pass(struct chooser *c, const struct choice *how,
                               .n_sessions = 1,
                               .n_tenants = 1,
                               .k = all > wanted ? all - wanted : 0,
-                              .min_head = how->min_head,
-                              .n_sinks = how->n_sinks,
-                              .n_recent = how->n_recent,
                               .n_ahead = 1};
+    protect(&in, how, n_entries);
     enum err rc = select_begin(c->select, &in, m);
     if (rc != OK)
         return rc;
     if (select_step(c->select, c->size.workers, UINT64_MAX) != SELECT_DONE)
-        return err_set(m, ERR_INVAL,
-                       "a budget of %g leaves fewer entries than are protected",
+        return err_set(m, ERR_INTERNAL, "a budget of %g cannot be reached",
                        how->budget);
     return take_out(c, how, t, select_gone(c->select), counts);
 }

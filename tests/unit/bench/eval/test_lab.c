@@ -72,12 +72,13 @@ static void equal_budgets_are_equal_entries(void **state)
 {
     (void)state;
     struct setup x;
-    static const double budgets[] = {0.0625, 0.125, 0.25, 0.5, 1};
+    /* The first leaves 11 entries a head, fewer than are protected. */
+    static const double budgets[] = {0.01, 0.0625, 0.125, 0.25, 0.5, 1};
     const char *policies[POLICIES_MAX];
     int n_policies = all_policies(policies);
     setup_init(&x, LAB_AGNOSTIC, TASK_B2, 2);
     assert_true(x.full.n_entries == (double)(n_lists(&x) * x.d.prompt.n));
-    for (int b = 0; b < 5; b++) {
+    for (int b = 0; b < 6; b++) {
         double each = floor(budgets[b] * (double)x.d.prompt.n + 0.5);
         for (int p = 0; p < n_policies; p++) {
             struct figures f = ask(&x, policies[p], budgets[b]);
@@ -296,6 +297,31 @@ static void kept_entries_are_sinks_and_the_newest(void **state)
     cache_fini(&x);
 }
 
+/* A budget below what is protected: sinks get half of it, the newest the rest,
+ * under the server's pass as under a pure function; and a head no more than
+ * its share, whatever its floor. */
+static void a_small_budget_protects_less(void **state)
+{
+    (void)state;
+    enum { KEPT = 6 };
+    static const char *const names[] = {"streamingllm", "dbtrimkv"};
+    for (int i = 0; i < 2; i++) {
+        struct cache x;
+        struct errmsg m = {""};
+        struct choice how = rig_choice(names[i], (double)KEPT / RIG_TOKENS);
+        cache_init(&x, NULL);
+        if (chooser_apply(x.c, &how, KEPT, x.copy, &x.merged, &m) != OK)
+            fail_msg("%s", m.text);
+        for (uint32_t k = 0; k < x.n_lists; k++) {
+            uint8_t seen[RIG_TOKENS];
+            positions(&x, k, seen);
+            for (uint32_t p = 0; p < RIG_TOKENS; p++)
+                assert_int_equal(seen[p], p < 3 || p >= RIG_TOKENS - 3);
+        }
+        cache_fini(&x);
+    }
+}
+
 static double score_at(const struct cache *x, uint32_t k, uint32_t p)
 {
     const struct kv_meta *meta =
@@ -415,6 +441,7 @@ int main(void)
         cmocka_unit_test(a_document_stays_as_it_was),
         cmocka_unit_test(the_question_is_part_of_an_aware_prompt),
         cmocka_unit_test(kept_entries_are_sinks_and_the_newest),
+        cmocka_unit_test(a_small_budget_protects_less),
         cmocka_unit_test(stages_keep_the_budget),
         cmocka_unit_test(what_left_early_is_missed),
         cmocka_unit_test(gates_rank_entries),
