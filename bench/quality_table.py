@@ -141,10 +141,8 @@ def fates(rows):
     for (task, policy, budget, metric), r in sorted(
             rows.row.items(), key=lambda x: (x[0][1], -x[0][2], x[0][0])):
         if metric in ("nll_minus_drop", "em_minus_drop"):
-            routed = rows.get(task, policy, budget, "routed")
             yield f"| {policy} | {100 * budget:g}% | {task} | " \
-                f"{metric[:-11]} | {interval(r)} | " + \
-                (f"{100 * routed['mean']:.0f}%" if routed else "") + " |"
+                f"{metric[:-11]} | {interval(r)} | {100 * r['routed']:.0f}% |"
 
 
 def report(found, tasks, metrics, name):

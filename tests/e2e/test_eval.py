@@ -3,8 +3,12 @@ import json
 import random
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 WORDS = ("the tide was slow and grey over sand when a wind had risen from "
          "harbour walls where boats lay tied with rope under old cranes").split()
@@ -91,6 +95,37 @@ def test_a_killed_run_goes_on(whole, ebb, small_model, text, tmp_path):
     assert r.returncode == 0, r.stderr
     assert part.read_text().count("\n") == N_RECORDS
     assert out.read_text() == whole[0].read_text()
+
+
+@pytest.fixture(scope="module")
+def quick(ebb, tiny, text, tmp_path_factory):
+    """Rows of two tasks with a merge, of a quick model, and their file."""
+    out = tmp_path_factory.mktemp("quick") / "out.json"
+    r = subprocess.run([ebb, "eval", "--model", tiny, "--text", text, "--json",
+                        out, "--gates", "none", "--context", "384", "--docs",
+                        "2", "--tasks", "A,F", "--budget", "0.25", "--policy",
+                        "streamingllm,keydiff,keydiff+merge"],
+                       capture_output=True, text=True, timeout=300)
+    assert r.returncode == 0, r.stderr
+    return rows(out), out
+
+
+def table_of(path, *args):
+    r = subprocess.run([sys.executable, ROOT / "bench" / "quality_table.py",
+                        path, "--split", "own", *args],
+                       capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0, r.stderr
+    return r.stdout
+
+
+def test_the_table_says_how_much_was_routed(quick):
+    found, path = quick
+    row = next(x for x in found if x["metric"] == "nll_minus_drop" and
+               x["task"] == "A")
+    assert row["routed"] > 0
+    line = next(x for x in table_of(path).splitlines()
+                if x.startswith("| keydiff+merge | 25% | A | nll |"))
+    assert line.endswith(f"| {100 * row['routed']:.0f}% |")
 
 
 @pytest.mark.parametrize("keep", [False, True])
