@@ -7,7 +7,8 @@
 A table for each model, mode and context: a line a policy and budget, a column a
 task and metric. The best figure of a budget, among the policies that keep other
 entries, is bold; a star says that its distance to the second, document by
-document, has an interval without zero. Below stand the sentences about one
+document, has an interval without zero. Where the model is too weak for a task
+there is neither. Below stand the sentences about one
 policy (--of): its distance to the best other over all tasks together, its
 divergence as a share of the best other's, and its exact recall as a share of
 the full cache's. Then what each fate adds to its policy alone.
@@ -75,11 +76,18 @@ def is_apart(r):
     return r is not None and r["lo"] * r["hi"] > 0
 
 
+def is_weak(r):
+    """The full cache fails, too: the figure says nothing about the policy."""
+    return r is not None and "note" in r
+
+
 def cell(rows, policy, budget, column):
     r = rows.get(column[0], policy, budget, column[1])
     if r is None:
         return ""
     text = f"{r['mean']:.3f}"
+    if is_weak(r):
+        return text + " (too weak)"
     if policy in ENDS:
         return text
     order = best_first(rows, budget, *column, rows.policies(budget))
@@ -122,7 +130,9 @@ def sentences(rows, name):
         said = []
         for metric in ("nll", "kl", "em"):
             r = rows.get("all", name, budget, metric + "_minus_best")
-            if r is not None:
+            if is_weak(r):
+                said.append(f"{metric}: {r['note']}")
+            elif r is not None:
                 said.append(f"{metric} {interval(r)} from {r['against']}")
         others = [p for p in rows.policies(budget) if p != name]
         order = best_first(rows, budget, "all", "kl", others)
@@ -130,8 +140,11 @@ def sentences(rows, name):
             share = rows.mean("all", name, budget, "kl") / order[0][0]
             said.append(f"KL {share:.2f} of {order[0][1]}'s")
         full = rows.mean("B2", "full", 1, "em")
-        recall = rows.mean("B2", name, budget, "em")
-        if full and recall is not None:
+        recall = rows.get("B2", name, budget, "em")
+        if is_weak(recall):
+            said.append(f"exact recall (B2): {recall['note']}")
+        elif full and recall is not None:
+            recall = recall["mean"]
             said.append(f"exact recall (B2) {100 * recall / full:.0f}% of the "
                         "full cache's")
         yield f"- {name} at {100 * budget:g}%: " + "; ".join(said)
@@ -141,8 +154,9 @@ def fates(rows):
     for (task, policy, budget, metric), r in sorted(
             rows.row.items(), key=lambda x: (x[0][1], -x[0][2], x[0][0])):
         if metric in ("nll_minus_drop", "em_minus_drop"):
+            added = r["note"] if is_weak(r) else interval(r)
             yield f"| {policy} | {100 * budget:g}% | {task} | " \
-                f"{metric[:-11]} | {interval(r)} | {100 * r['routed']:.0f}% |"
+                f"{metric[:-11]} | {added} | {100 * r['routed']:.0f}% |"
 
 
 def report(found, tasks, metrics, name):

@@ -263,18 +263,15 @@ static enum err add_cell(struct work *w, const struct group *g,
 }
 
 /* Whether the model answers too few questions right with everything in its
- * cache, which says nothing where "full" was not asked for. */
+ * cache. */
 static bool is_weak(const struct work *w, enum task task)
 {
     struct group g = {.task = &task, .n = 1};
-    for (uint32_t i = 0; i < w->in->n_choices; i++) {
-        const struct choice *c = &w->in->choice[i];
-        if (c->kind != CHOICE_FULL || task_info(task)->gate <= 0)
-            continue;
-        uint32_t n = collect(w, &g, c, METRIC_EM, w->x);
-        return mean_of(w->x, n) < task_info(task)->gate;
-    }
-    return false;
+    const struct choice *full = only(w, CHOICE_FULL);
+    if (full == NULL || task_info(task)->gate <= 0)
+        return false;
+    uint32_t n = collect(w, &g, full, METRIC_EM, w->x);
+    return mean_of(w->x, n) < task_info(task)->gate;
 }
 
 static enum err add_group(struct work *w, const struct group *g)

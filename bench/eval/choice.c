@@ -386,6 +386,23 @@ static enum err add_drops(struct choices *out, struct errmsg *m)
     return rc;
 }
 
+/* The reference runs in any case, and what it can't do says nothing about
+ * policies: first, where it was not named. */
+static enum err add_reference(struct choices *out,
+                              const struct choices_input *in, struct errmsg *m)
+{
+    if (is_there(out, "full", 1))
+        return OK;
+    enum err rc = add(out, in, "full", m);
+    if (rc != OK)
+        return rc;
+    struct choice full = out->choice[out->n - 1];
+    memmove(&out->choice[1], &out->choice[0],
+            (out->n - 1) * sizeof(out->choice[0]));
+    out->choice[0] = full;
+    return OK;
+}
+
 enum err choices_read(struct choices *out, const struct choices_input *in,
                       struct errmsg *m)
 {
@@ -399,6 +416,8 @@ enum err choices_read(struct choices *out, const struct choices_input *in,
         rc = add_drops(out, m);
     if (rc == OK && out->n == 0)
         rc = err_set(m, ERR_INVAL, "--policy: none with a budget is named");
+    if (rc == OK)
+        rc = add_reference(out, in, m);
     if (rc != OK || in->against == NULL)
         return rc;
     for (uint32_t i = 0; i < out->n; i++)

@@ -76,8 +76,8 @@ struct choices_input {
 };
 
 /* Every policy with every budget; none of them may be there twice. With a fate
- * comes the policy alone, which it is compared with. ERR_INVAL and those of
- * choice_find(); the sentence names the option. */
+ * comes the policy alone, which it is compared with; "full" always comes.
+ * ERR_INVAL and those of choice_find(); the sentence names the option. */
 MUST_CHECK enum err choices_read(struct choices *out,
                                  const struct choices_input *in,
                                  struct errmsg *m);

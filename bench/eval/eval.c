@@ -64,7 +64,8 @@ static const struct option options[] = {
      .word = "NAMES",
      .help = "Policies to compare. full (the server's exact) keeps "
              "everything, no-context nothing "
-             "of the document: the two ends of the scale. A policy merges what "
+             "of the document: the two ends of the scale; full is always "
+             "measured. A policy merges what "
              "it does not keep with a fate after its name, keydiff+merge "
              "(lookm, kvmerger, weightedkv and cam besides merge, which is "
              "SelKV's), and is then compared with itself without. Settings "

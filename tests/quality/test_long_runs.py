@@ -83,11 +83,11 @@ ROWS = [
 ]
 
 
-def table_of(tmp_path, *argv):
-    rows = tmp_path / "rows.json"
-    rows.write_text("\n".join(json.dumps(r) for r in ROWS))
+def table_of(tmp_path, *argv, rows=None):
+    path = tmp_path / "rows.json"
+    path.write_text("\n".join(json.dumps(r) for r in rows or ROWS))
     return subprocess.run(
-        [sys.executable, ROOT / "bench" / "quality_table.py", rows, *argv],
+        [sys.executable, ROOT / "bench" / "quality_table.py", path, *argv],
         capture_output=True, text=True)
 
 
@@ -104,6 +104,19 @@ def test_rows_become_a_table_and_sentences(tmp_path):
         "b's; exact recall (B2) 75% of the full cache's" in said
     assert "| a+merge | 25% | B2 | em | +0.1000 [-0.0500, +0.2500] | 12% |" \
         in said
+
+
+def test_what_a_model_cannot_do_is_no_result(tmp_path):
+    """em has the note, which says nothing about other metrics."""
+    rows = [{**r, "note": "model too weak"} if r["metric"][:2] == "em" else r
+            for r in ROWS]
+    said = table_of(tmp_path, "--of", "a", "--metrics", "kl,em",
+                    rows=rows).stdout
+    assert "| full | all | 1000 | 0.000 | 0.800 (too weak) |" in said
+    assert "| a | 25% | 250 | **0.200** | 0.600 (too weak) |" in said
+    assert "from b; KL 0.40 of b's; exact recall (B2): model too weak" in said
+    assert "full cache's" not in said
+    assert "| a+merge | 25% | B2 | em | model too weak | 12% |" in said
 
 
 def test_a_split_without_rows_is_an_error(tmp_path):

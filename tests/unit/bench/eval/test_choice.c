@@ -230,6 +230,25 @@ static void a_merge_brings_the_policy_alone(void **state)
     assert_non_null(strstr(m.text, "--policy: keydiff is there twice"));
 }
 
+/* Whether a model can do a task at all is what the full cache says. */
+static void full_always_comes(void **state)
+{
+    (void)state;
+    struct choices c;
+    struct errmsg m = {""};
+    char *names[] = {"keydiff", "h2o+merge", "exact"};
+    assert_int_equal(read(&c, names, 2, "full", &m), OK);
+    assert_int_equal(c.n, 1 + 2 + 2 + 2);
+    assert_int_equal(c.choice[0].kind, CHOICE_FULL);
+    assert_true(c.choice[0].budget == 1);
+    assert_string_equal(c.choice[1].name, "keydiff");
+    assert_string_equal(c.choice[6].name, "h2o");
+    /* Where it was named it stays. */
+    assert_int_equal(read(&c, names, 3, NULL, &m), OK);
+    assert_int_equal(c.n, 7);
+    assert_int_equal(c.choice[4].kind, CHOICE_FULL);
+}
+
 /* By what they are, not by how they are written. */
 static void nothing_is_there_twice(void **state)
 {
@@ -274,6 +293,7 @@ int main(void)
         cmocka_unit_test(settings_have_the_servers_ranges),
         cmocka_unit_test(wrong_fates_are_told),
         cmocka_unit_test(a_merge_brings_the_policy_alone),
+        cmocka_unit_test(full_always_comes),
         cmocka_unit_test(nothing_is_there_twice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
