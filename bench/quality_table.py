@@ -4,8 +4,9 @@
     bench/quality_table.py FILE [--tasks A,B2,F] [--metrics nll,kl,em]
                            [--of dbtrimkv] [--split test]
 
-A table for each model, mode and context: a line a policy and budget, a column a
-task and metric. The best figure of a budget, among the policies that keep other
+A table for each model, mode, context, seed, gates, settings and number of
+documents, whose heading says which of these differ: a line a policy and budget,
+a column a task and metric. The best figure of a budget, among the policies that keep other
 entries, is bold; a star says that its distance to the second, document by
 document, has an interval without zero. Where the model is too weak for a task
 there is neither. Below stand the sentences about one
@@ -18,20 +19,20 @@ Python's standard library only.
 import argparse
 import json
 import sys
-from collections import defaultdict
+from collections import defaultdict, namedtuple
 
 ENDS = {"full": "all", "no-context": "none"}
 HIGHER = {"em", "agree", "top1", "choice"}
 
 
 class Rows:
-    """The rows of one model, mode and context."""
+    """The rows of one group: what was measured alike."""
 
     def __init__(self):
         self.row = {}
 
-    def add(self, r):
-        self.row[r["task"], r["policy"], r["budget"], r["metric"]] = r
+    def add(self, task, r):
+        self.row[task, r["policy"], r["budget"], r["metric"]] = r
 
     def get(self, task, policy, budget, metric):
         return self.row.get((task, policy, budget, metric))
@@ -48,17 +49,45 @@ class Rows:
         return list(dict.fromkeys(p for _, p, b, _ in self.row
                                   if b == budget and p not in ENDS))
 
+    def tasks_of(self, policy, budget):
+        return list(dict.fromkeys(t for t, p, b, _ in self.row
+                                  if (p, b) == (policy, budget) and t != "all"))
+
     def columns(self, tasks, metrics):
         have = {(t, m) for t, _, _, m in self.row}
         return [(t, m) for t in tasks for m in metrics if (t, m) in have]
 
 
+# What the rows of one table have in common, beside the number of documents.
+# Older rows do not say their settings.
+Group = namedtuple("Group", "model context mode split seed gates settings docs")
+
+
+def group_of(r, docs):
+    return Group(*(r.get(f) for f in Group._fields[:-1]), docs)
+
+
 def read(lines, split):
+    """{Group: Rows}. A row of all tasks has the documents of all of them; it
+    is where its policy's rows of the tasks are."""
+    rows = [r for r in map(json.loads, lines) if r.get("split", split) == split]
     found = defaultdict(Rows)
-    for line in lines:
-        r = json.loads(line)
-        if r.get("split", split) == split:
-            found[r["model"], r["mode"], r["context"]].add(r)
+    for r in rows:
+        if r["task"] != "all":
+            found[group_of(r, r["n"])].add(r["task"], r)
+    n_all = defaultdict(int)  # some tasks have no em
+    for r in rows:
+        if r["task"] == "all":
+            cell = group_of(r, None), r["policy"], r["budget"]
+            n_all[cell] = max(n_all[cell], r["n"])
+    for r in rows:
+        if r["task"] == "all":
+            key, policy, budget = group_of(r, None), r["policy"], r["budget"]
+            for group, some in found.items():
+                n_tasks = len(some.tasks_of(policy, budget))
+                if group._replace(docs=None) == key and \
+                        n_all[key, policy, budget] == group.docs * n_tasks:
+                    some.add("all", r)
     return found
 
 
@@ -159,12 +188,25 @@ def fates(rows):
                 f"{metric[:-11]} | {added} | {100 * r['routed']:.0f}% |"
 
 
+def heading(group, groups):
+    """Names what other tables of the same model, context, mode and split have
+    otherwise."""
+    alike = [g for g in groups if g[:4] == group[:4]]
+    words = [f"{group.docs} documents a task", group.split or ""]
+    for field in ("seed", "gates", "settings"):
+        if len({getattr(g, field) for g in alike}) > 1:
+            words.append(f"{field} {getattr(group, field) or 'not said'}")
+            alike = [g for g in alike
+                     if getattr(g, field) == getattr(group, field)]
+    return f"### {group.model}, {group.context} tokens, {group.mode}, " + \
+        ", ".join(words)
+
+
 def report(found, tasks, metrics, name):
-    for (model, mode, context), rows in sorted(found.items()):
-        some = next(iter(rows.row.values()))
-        yield f"### {model}, {context} tokens, {mode}, " \
-            f"{max(r['n'] for k, r in rows.row.items() if k[0] != 'all')} " \
-            f"documents a task, {some.get('split', '')}"
+    for group in sorted(found, key=lambda g: [str(x) for x in g[:-1]] +
+                        [f"{g.docs:9}"]):
+        rows = found[group]
+        yield heading(group, found)
         yield ""
         yield from table(rows, rows.columns(tasks, metrics))
         yield ""

@@ -37,8 +37,9 @@ struct cells_input {
     uint32_t n_docs;
     const char *against; /* the name of a choice, or NULL */
     uint64_t seed;
-    /* For the rows: */
-    const char *model, *gates, *split;
+    /* For the rows. settings: a short name of all that figures depend on and
+     * the other fields don't say (records.h), filled in by the run. */
+    const char *model, *gates, *split, *settings;
     uint32_t context;
     enum lab_mode mode;
 };
@@ -83,7 +84,7 @@ const struct cells_row *cells_find_minus(const struct cells *c,
 MUST_CHECK enum err cells_check_file(const char *path, struct errmsg *m);
 
 /* Writes the rows as JSON lines. Rows that are in the file already stay,
- * unless the new ones are of the same cell. */
+ * unless the new ones are of the same cell with the same settings. */
 MUST_CHECK enum err cells_save(const struct cells *c, const char *path,
                                struct errmsg *m);
 

@@ -65,11 +65,13 @@ static bool has_number(const cJSON *line, const char *key, double value)
     return cJSON_IsNumber(item) && item->valuedouble == value;
 }
 
-/* Whether a line of the file is of one of our cells. */
+/* Whether a line of the file is of one of our cells. One that does not say its
+ * settings, as older ones don't, is somebody else's. */
 static bool is_ours(const struct cells *c, const cJSON *line)
 {
     const struct cells_input *in = c->in;
-    if (!has_text(line, "model", in->model) ||
+    if (!has_text(line, "settings", in->settings) ||
+        !has_text(line, "model", in->model) ||
         !has_text(line, "gates", in->gates) ||
         !has_text(line, "split", in->split) ||
         !has_text(line, "mode", lab_mode_name(in->mode)) ||
@@ -160,9 +162,11 @@ static enum err put_row(struct buf *b, const struct cells_input *in,
     if (rc == OK)
         rc = put_text(b, "split", in->split);
     if (rc == OK)
-        rc = json_put_key(b, "gates");
+        rc = put_text(b, "gates", in->gates);
     if (rc == OK)
-        rc = json_put_text(b, in->gates);
+        rc = json_put_key(b, "settings");
+    if (rc == OK)
+        rc = json_put_text(b, in->settings);
     return rc == OK ? buf_puts(b, "}\n") : rc;
 }
 

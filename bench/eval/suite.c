@@ -16,6 +16,7 @@ enum {
 struct run {
     const struct suite *s;
     struct records *records;
+    struct records_keys keys;
     struct lab *lab;
     struct answers *answers; /* NULL: nobody wants them */
     uint64_t n_done, n_left; /* cells of one document */
@@ -195,21 +196,20 @@ static enum err make_key(const struct suite *s, const char *gates,
 static enum err open_records(struct run *r, struct errmsg *m)
 {
     char path[PATH_MAX];
-    struct records_keys keys;
-    enum err rc = make_key(r->s, "any", keys.plain, m);
+    enum err rc = make_key(r->s, "any", r->keys.plain, m);
     if (rc == OK)
-        rc = make_key(r->s, r->s->gates, keys.gates, m);
+        rc = make_key(r->s, r->s->gates, r->keys.gates, m);
     if (rc != OK)
         return rc;
     if (r->s->json == NULL)
-        return records_open(&r->records, NULL, &keys, m);
+        return records_open(&r->records, NULL, &r->keys, m);
     rc = cells_check_file(r->s->json, m);
     if (rc != OK)
         return rc;
     int n = snprintf(path, sizeof(path), "%s.part", r->s->json);
     if (n < 0 || (size_t)n >= sizeof(path))
         return err_set(m, ERR_INVAL, "the path of the results is too long");
-    return records_open(&r->records, path, &keys, m);
+    return records_open(&r->records, path, &r->keys, m);
 }
 
 static enum err measure(struct run *r, struct errmsg *m)
@@ -263,9 +263,11 @@ enum err suite_run(struct suite *s, struct errmsg *m)
     if (rc == OK)
         rc = measure(&r, m);
     s->cells.records = r.records;
+    s->cells.settings = r.keys.plain; /* the rows have a field for gates */
     if (rc == OK)
         rc = report(s, m);
     s->cells.records = NULL;
+    s->cells.settings = NULL;
     answers_close(r.answers);
     records_close(r.records);
     return rc;

@@ -22,7 +22,7 @@
 #include "bench/eval/lab.h"
 
 struct suite {
-    struct cells_input cells; /* records is filled in by the run */
+    struct cells_input cells; /* the run fills in records and settings */
     struct lab_options lab;
     struct document_options document;
     /* All that results depend on and the rest does not say: hashes of model

@@ -119,6 +119,21 @@ def test_what_a_model_cannot_do_is_no_result(tmp_path):
     assert "| a+merge | 25% | B2 | em | model too weak | 12% |" in said
 
 
+@pytest.mark.parametrize("field, one, other", [
+    ("settings", "01ab", "23cd"), ("settings", "01ab", None),
+    ("gates", "none", "9d6d"), ("seed", 1, 2), ("n", 40, 12)])
+def test_other_experiments_are_other_tables(tmp_path, field, one, other):
+    rows = [{**row("a", .25, "kl", .2 if x == one else .3), "seed": 1,
+             "gates": "none", field: x} for x in (one, other)]
+    rows = [{k: v for k, v in r.items() if v is not None} for r in rows]
+    tables = table_of(tmp_path, rows=rows).stdout.split("### ")[1:]
+    assert len(tables) == 2
+    for x, mean in ((one, "0.200"), (other, "0.300")):
+        said = next(t for t in tables if f"| a | 25% | 250 | **{mean}** |" in t)
+        assert f"{x} documents a task" in said if field == "n" else \
+            f", {field} {x or 'not said'}\n" in said
+
+
 def test_a_split_without_rows_is_an_error(tmp_path):
     r = table_of(tmp_path, "--split", "tuning")
     assert r.returncode == 1 and "no row of split tuning" in r.stderr

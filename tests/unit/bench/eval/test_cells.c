@@ -78,6 +78,7 @@ static void setup_init(struct setup *s, uint32_t n_wrong)
                                  .model = "tiny \"q\"",
                                  .gates = "none",
                                  .split = "dev",
+                                 .settings = "0123abcd",
                                  .context = 1024};
 }
 
@@ -250,6 +251,7 @@ static void check_row(const cJSON *row, const struct cells_row *want)
 {
     assert_true(is_text(row, "model", "tiny \"q\""));
     assert_true(is_text(row, "mode", "agnostic"));
+    assert_true(is_text(row, "settings", "0123abcd"));
     assert_true(is_text(row, "task", want->task));
     assert_true(is_text(row, "policy", want->choice->name));
     assert_true(is_text(row, "metric", want->metric));
@@ -305,6 +307,44 @@ static void rows_are_lines_of_json(void **state)
     rmdir(dir);
     cells_fini(&c);
     cells_fini(&more);
+    records_close(s.r);
+}
+
+/* Other settings make other rows, and what does not say its settings stays. */
+static void other_settings_are_other_rows(void **state)
+{
+    (void)state;
+    enum { ROWS_MAX = 1000 };
+    struct setup s;
+    struct errmsg m = {""};
+    struct buf old = {0};
+    char dir[] = "/tmp/ebb-cells-XXXXXX", path[64];
+    cJSON *row[ROWS_MAX];
+    setup_init(&s, 0);
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/out.json", dir);
+    struct cells c = compute(&s);
+    assert_int_equal(buf_puts(&old,
+                              "{\"model\":\"tiny \\\"q\\\"\",\"context\":1024,"
+                              "\"mode\":\"agnostic\",\"task\":\"A\","
+                              "\"policy\":\"random\",\"metric\":\"kl\","
+                              "\"budget\":0.25,\"seed\":1,\"split\":\"dev\","
+                              "\"gates\":\"none\"}\n"),
+                     OK);
+    assert_int_equal(file_replace(path, old.data, old.len, &m), OK);
+    buf_fini(&old);
+    for (int times = 0; times < 4; times++) {
+        s.in.settings = times % 2 == 0 ? "0123abcd" : "4567abcd";
+        assert_int_equal(cells_save(&c, path, &m), OK);
+        size_t n = read_rows(path, row, ROWS_MAX);
+        assert_int_equal(n, 1 + (times == 0 ? 1 : 2) * c.n);
+        assert_null(json_get(row[0], "settings"));
+        for (size_t i = 0; i < n; i++)
+            cJSON_Delete(row[i]);
+    }
+    unlink(path);
+    rmdir(dir);
+    cells_fini(&c);
     records_close(s.r);
 }
 
@@ -402,6 +442,7 @@ int main(void)
         cmocka_unit_test(normalised_is_between_the_ends),
         cmocka_unit_test(a_weak_model_is_told),
         cmocka_unit_test(rows_are_lines_of_json),
+        cmocka_unit_test(other_settings_are_other_rows),
         cmocka_unit_test(a_file_of_something_else_is_told),
         cmocka_unit_test(the_table_names_every_cell),
         cmocka_unit_test(the_page_shows_every_cell)};

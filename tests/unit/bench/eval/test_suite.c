@@ -170,9 +170,11 @@ static void other_settings_are_measured_anew(void **state)
     setup_init(&x, 2);
     x.s.cells.n_docs = 1;
     run(&x, x.json);
+    size_t n_rows = lines_of(x.json);
     x.s.identity = "model=other";
     run(&x, x.json);
     assert_int_equal(lines_of(x.part), 2 * 2 * CHOICES);
+    assert_int_equal(lines_of(x.json), 2 * n_rows); /* beside the others */
     setup_fini(&x);
 }
 
