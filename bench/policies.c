@@ -228,8 +228,10 @@ static void time_policy(const struct world *w, const struct policy *policy,
                         const struct table *t, const struct probe *p)
 {
     const struct errmsg none = {""};
+    const struct model_info *info = model_info(w->model);
     struct view *v = NULL;
-    struct policy_params params = policy->defaults;
+    struct policy_params params =
+        policy_defaults(policy, info->n_heads / info->n_kv_heads);
     double read = 0, choose = 0;
     params.n_entries = w->n / 4;
     must(view_new(&v, w->model), &none);

@@ -305,6 +305,16 @@ static enum err keep_default_alias(struct loader *l)
     return set(l, option_find("alias"), DEFAULT_ALIAS, "--alias");
 }
 
+/* The default floor holds what is protected, too: who protects more need not
+ * know of it. */
+static void raise_floor(struct config *c)
+{
+    int64_t least = c->protect_sinks + c->protect_recent;
+    const char *dflt = option_find("min_tokens_per_head")->dflt;
+    if (c->min_tokens_per_head == atoll(dflt) && least > atoll(dflt))
+        c->min_tokens_per_head = least;
+}
+
 /* What was left open or means "as the machine allows". */
 static enum err fill_in(struct loader *l)
 {
@@ -316,6 +326,7 @@ static enum err fill_in(struct loader *l)
     }
     if (c->threads == 0)
         c->threads = l->s->cpus < 1 ? 1 : l->s->cpus;
+    raise_floor(c);
     if (rc == OK)
         rc = keep_default_alias(l);
     if (rc == OK && c->model[0] == '\0')

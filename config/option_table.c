@@ -270,9 +270,9 @@ static const struct option table[] = {
         .type = OPT_BOOL,
         .field = FIELD(per_head_sets),
         .dflt = "false",
-        .help = "By selkv-window and tova each head keeps tokens of its own, "
-                "instead of one set for all heads of a layer as in the "
-                "papers.",
+        .help = "By selkv-window each head keeps tokens of its own, instead "
+                "of one set for all heads of a layer as in the paper. Where "
+                "every query head has its own keys it always does.",
     },
     {
         .name = "reposition",
@@ -306,7 +306,8 @@ static const struct option table[] = {
         .word = "N",
         .help = "Entries that every layer and KV head of a conversation "
                 "keeps, whatever they are worth. The protected first and "
-                "newest tokens count.",
+                "newest tokens count, and raise the default where they are "
+                "more.",
     },
     {
         .name = "protect_sinks",

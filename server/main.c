@@ -232,12 +232,15 @@ static enum err find_rules(struct forget_rules *r, const struct config *c,
 static enum err check_rules(const struct parts *p, struct errmsg *m)
 {
     const struct forget_rules *r = &p->rules;
+    bool is_policy = forget_policy_needs_gates(r->policy);
     if (forget_needs_gates(r) && !model_has_gates(p->model))
-        return err_set(m, ERR_INVAL,
-                       "%s ranks by retention gates, and this model has none: "
-                       "train some (ebb gates train), or use selkv-window",
-                       forget_policy_needs_gates(r->policy) ? "--policy"
-                                                            : "--admission");
+        return err_set(
+            m, ERR_INVAL,
+            "--%s: %s ranks by retention gates, and this model has "
+            "none: train some (ebb gates train), or use "
+            "selkv-window",
+            is_policy ? "policy" : "admission",
+            forget_policy_name(is_policy ? r->policy : forget_ranking(r)));
     if (p->config.unbounded_context && r->session_tokens >= p->max_context)
         return err_set(m, ERR_INVAL,
                        "--session-tokens: a cap of %u tokens is not below the "

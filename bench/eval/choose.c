@@ -94,7 +94,8 @@ static enum err apply_policy(struct chooser *c, const struct choice *how,
                              uint32_t n_entries, struct table *t,
                              struct merge_counts *counts)
 {
-    struct policy_params params = how->policy->defaults;
+    struct policy_params params =
+        policy_defaults(how->policy, view_get(c->view)->group);
     params.n_entries = n_entries;
     params.n_sinks = how->n_sinks;
     params.n_recent = how->n_recent;

@@ -6,7 +6,7 @@
  * later ones get less than B. */
 #include "cache/policy/policy_internal.h"
 
-enum { WHOLE = 2, RECENT = 32 };
+enum { WHOLE = 2 };
 
 /* The layer whose attention ranks. */
 static uint32_t ranking_layer(const struct policy_view *v,
@@ -39,10 +39,11 @@ static uint32_t capacity(const struct policy_view *v,
     return (uint32_t)(left / (L - K)) + (layer - K < left % (L - K));
 }
 
-const struct policy policy_fastv = {
-    .name = "fastv",
-    .needs = POLICY_WINDOW,
-    .defaults = {.n_sinks = POLICY_SINKS, .n_recent = RECENT, .n_whole = WHOLE},
-    .score = score,
-    .looks_at = ranking_layer,
-    .capacity = capacity};
+const struct policy policy_fastv = {.name = "fastv",
+                                    .needs = POLICY_WINDOW,
+                                    .defaults = {.n_sinks = POLICY_SINKS,
+                                                 .n_recent = POLICY_RECENT,
+                                                 .n_whole = WHOLE},
+                                    .score = score,
+                                    .looks_at = ranking_layer,
+                                    .capacity = capacity};

@@ -46,6 +46,15 @@ const char *policy_names(void)
            "random, fastv";
 }
 
+struct policy_params policy_defaults(const struct policy *policy,
+                                     uint32_t group)
+{
+    struct policy_params p = policy->defaults;
+    if (group == 1 && p.spread == POLICY_PER_LAYER)
+        p.spread = POLICY_PER_HEAD;
+    return p;
+}
+
 static const char *name_of_need(uint32_t need)
 {
     switch (need) {

@@ -95,7 +95,7 @@ enum policy_pooling {
     POLICY_POOL_MEAN /* zeros beyond the ends count, as in PyTorch */
 };
 
-/* The defaults of a policy are in its table row; copy and change. */
+/* policy_defaults() gives those of a policy; copy and change. */
 struct policy_params {
     /* B: entries a head, on average over the sequence; at least 1. */
     uint32_t n_entries;
@@ -131,7 +131,7 @@ struct policy {
     /* It can rank while the session generates, from the last n_window
      * queries or none. One that needs every query cannot. */
     bool at_decode;
-    struct policy_params defaults; /* n_entries is the caller's */
+    struct policy_params defaults; /* read by policy_defaults() */
     /* The rest is for cache/policy/ only.
      * Writes a score for each entry of a layer: score[list.first + i]. */
     enum err (*score)(const struct policy_view *v,
@@ -154,6 +154,13 @@ const struct policy *policy_find(const char *name);
 const struct policy *policy_at(uint32_t i);
 /* All names, "streamingllm, random, ..."; for messages and help. */
 const char *policy_names(void);
+
+/* The parameters of a policy on a model with `group` query heads a KV head. One
+ * set for all heads of a layer (POLICY_PER_LAYER) is what SelKV has where query
+ * heads share KV heads; else each has its own (docs/design, algorithms 2).
+ * n_entries is the caller's. */
+struct policy_params policy_defaults(const struct policy *policy,
+                                     uint32_t group);
 
 /* ERR_UNSUPPORTED with a sentence naming the policy and what is missing, when
  * it needs something that is not in `has` (of enum policy_need), or can't run

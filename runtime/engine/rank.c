@@ -301,7 +301,7 @@ static void set_params(struct work *w, uint64_t most)
     uint64_t n = most / n_lists;
     if (most == 0)
         n = table_max_len(w->session->table);
-    w->params = w->policy->defaults;
+    w->params = policy_defaults(w->policy, w->view->group);
     w->params.n_entries = n < 1 ? 1 : n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
     w->params.n_sinks = o->n_sinks;
     w->params.n_recent = o->n_recent;

@@ -268,7 +268,14 @@ static void what_is_kept_and_what_forgets_must_fit_together(void **state)
     (void)state;
     struct config c;
     refused("--min-tokens-per-head 19", "", "19", "20 tokens");
-    refused("--protect-recent 20", "", "--min-tokens-per-head", "24 tokens");
+    refused("--protect-recent 20 --min-tokens-per-head 23", "",
+            "--min-tokens-per-head", "24 tokens");
+    loads(&c, "--protect-recent 20", "");
+    assert_int_equal(c.min_tokens_per_head, 24);
+    config_fini(&c);
+    loads(&c, "--protect-sinks 3 --protect-recent 7", "");
+    assert_int_equal(c.min_tokens_per_head, 20);
+    config_fini(&c);
     loads(&c, "--protect-recent 20 --min-tokens-per-head 24", "");
     config_fini(&c);
     refused("--session-tokens 19", "", "--session-tokens", "20 tokens");

@@ -314,9 +314,27 @@ static void a_layer_keeps_the_best_of_the_union_of_its_heads(void **state)
     made_fini(&m);
 }
 
+/* algorithms.md 2, stage 2: one query head a KV head keeps a set of its own. */
+static void heads_share_a_set_where_query_heads_share_them(void **state)
+{
+    (void)state;
+    const struct policy *selkv = policy_find("selkv-window");
+    assert_int_equal(policy_defaults(selkv, 1).spread, POLICY_PER_HEAD);
+    assert_int_equal(policy_defaults(selkv, 2).spread, POLICY_PER_LAYER);
+    for (uint32_t i = 0; policy_at(i); i++) {
+        struct policy_params p = policy_defaults(policy_at(i), 3);
+        assert_memory_equal(&p, &policy_at(i)->defaults, sizeof(p));
+        if (policy_at(i) == selkv)
+            continue;
+        p = policy_defaults(policy_at(i), 1);
+        assert_memory_equal(&p, &policy_at(i)->defaults, sizeof(p));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(heads_share_a_set_where_query_heads_share_them),
         cmocka_unit_test(names_lead_to_policies_and_others_to_none),
         cmocka_unit_test(a_policy_says_what_it_misses),
         cmocka_unit_test(every_policy_keeps_its_budget_sinks_and_newest),
