@@ -16,8 +16,8 @@
  * bias, in every layer. F32, F16 and BF16 are read; we write F32 or F16.
  *
  * Metadata: format=pt, gate=rg10, base_model, base_fingerprint, m,
- * train_memory, train_context, all strings. Without `gate` the type is told
- * from the tensors.
+ * train_memory, train_context, all strings, and more on how the gates were made
+ * (docs/gates.md). Without `gate` the type is told from the tensors.
  *
  * Threads: any.
  */

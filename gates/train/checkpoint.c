@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { META = 5, PARTS = 3 };
+enum { META = 7, PARTS = 3 };
 
 static const char kind[] = "ebb checkpoint";
 static const char *const part_name[PARTS] = {"gates", "m1", "m2"};
@@ -26,7 +26,9 @@ enum err checkpoint_write(const char *path, const struct checkpoint *c,
         {"step", step},
         {"settings", c->settings},
         {"log", c->log == NULL ? "" : c->log},
-        {"log_bytes", log_bytes}};
+        {"log_bytes", log_bytes},
+        {"train_texts", c->texts == NULL ? "" : c->texts},
+        {"train_init_steps", c->init_steps == NULL ? "" : c->init_steps}};
     const float *const part[PARTS] = {c->gates, c->m1, c->m2};
     struct safetensors_tensor t[PARTS];
     for (int i = 0; i < PARTS; i++)
@@ -155,14 +157,24 @@ void checkpoint_describe(char *out, size_t size, const struct safetensors *f)
              step == NULL ? "?" : step);
 }
 
+const char *checkpoint_setting(const char *settings, const char *name,
+                               size_t *n)
+{
+    size_t len = strlen(name);
+    for (const char *w = word_at(settings, n); *n > 0; w = word_at(w + *n, n))
+        if (*n > len + 1 && memcmp(w, name, len) == 0 && w[len] == '=') {
+            *n -= len + 1;
+            return w + len + 1;
+        }
+    return NULL;
+}
+
 /* The number of the setting `name`, 0 without one. */
 static uint32_t number_of(const char *settings, const char *name)
 {
-    size_t n, len = strlen(name);
-    for (const char *w = word_at(settings, &n); n > 0; w = word_at(w + n, &n))
-        if (n > len + 1 && memcmp(w, name, len) == 0 && w[len] == '=')
-            return (uint32_t)strtoul(w + len + 1, NULL, 10);
-    return 0;
+    size_t n;
+    const char *value = checkpoint_setting(settings, name, &n);
+    return value == NULL ? 0 : (uint32_t)strtoul(value, NULL, 10);
 }
 
 enum err checkpoint_gates(struct gate **out, const struct safetensors *f,

@@ -24,6 +24,10 @@ struct checkpoint {
     uint64_t step;     /* done */
     size_t n;          /* parameters */
     float *gates, *m1, *m2;
+    /* For the metadata of gates that are taken from it: the texts, "name
+     * sha256, ...", and the steps of the gates that the run began from. Not
+     * read back, not compared; NULL: nothing. */
+    const char *texts, *init_steps;
 };
 
 /* Replaces the file atomically. */
@@ -44,6 +48,11 @@ bool checkpoint_is(const struct safetensors *f);
 /* What the run was given and how far it was, for people: settings and
  * "step=N". Terminated, cut where it is too long. */
 void checkpoint_describe(char *out, size_t size, const struct safetensors *f);
+
+/* The value of the setting `name`, n characters, in settings or in what
+ * checkpoint_describe() wrote. NULL without one. Borrowed. */
+const char *checkpoint_setting(const char *settings, const char *name,
+                               size_t *n);
 
 /* The gates alone, of kind rg10. ERR_CONFLICT when they are for a model of
  * another shape (width and kind are ignored), ERR_INVAL for a damaged file. On

@@ -102,6 +102,8 @@ static struct checkpoint checkpoint_of(const struct run *r)
     return (struct checkpoint){.settings = r->settings,
                                .log = r->o->log,
                                .log_bytes = log_size(r),
+                               .texts = r->o->texts,
+                               .init_steps = r->o->init_steps,
                                .step = r->step,
                                .n = r->n,
                                .gates = r->g->p,

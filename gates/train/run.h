@@ -40,6 +40,8 @@ struct train_options {
                                   none */
     uint32_t progress_every;   /* seconds between lines on stderr; 0: none */
     const atomic_bool *stop;   /* may be NULL; set: checkpoint and return */
+    /* What checkpoints say besides; see there. May be NULL. */
+    const char *texts, *init_steps;
 };
 
 /* Random gates as training starts from: N(0, 0.02) weights, zero biases,

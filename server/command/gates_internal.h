@@ -3,7 +3,9 @@
  * gates.c        which of them
  * gates_model.c  the model that gates belong to
  * gates_train.c  `ebb gates train`
- * gates_texts.c  what it learns from
+ * gates_init.c   what it starts from
+ * gates_origin.c how gates were made
+ * gates_texts.c  what they learn from
  * gates_show.c   `ebb gates show`
  * gates_beta.c   what gates say about a text
  */
@@ -72,7 +74,65 @@ MUST_CHECK enum err gates_read_texts(struct gates_texts *t,
                                      const struct model_file *model,
                                      const struct gates_texts_input *in,
                                      struct errmsg *m);
+/* The hash and the list alone: nothing is tokenised, mix stays NULL. */
+MUST_CHECK enum err gates_name_texts(struct gates_texts *t,
+                                     const struct config_list *files,
+                                     struct errmsg *m);
 void gates_texts_fini(struct gates_texts *t);
+
+enum { GATES_INITS_MAX = 8 }; /* files of --init */
+
+/* What the metadata of gates say about how they were made. */
+enum gates_says {
+    GATES_STEPS,      /* that made them; of a mean, those of each file */
+    GATES_MEMORY,     /* --memory */
+    GATES_CONTEXT,    /* --tokens */
+    GATES_MIX,        /* --mix */
+    GATES_TEXTS,      /* "name sha256, ..." */
+    GATES_INIT_STEPS, /* GATES_STEPS of what training began from */
+    GATES_INIT_RUN,   /* settings and step of the checkpoints of --init */
+    GATES_INIT_SHA256,
+    GATES_SAYS
+};
+
+/* Its key in the metadata. */
+const char *gates_says_key(enum gates_says what);
+
+/* What the files of --init say, in their order. */
+struct gates_origin {
+    char *of[GATES_INITS_MAX][GATES_SAYS]; /* owned; NULL: it says nothing */
+    size_t n;
+    bool knows_texts; /* a file learned from the texts that were given */
+};
+
+/* Takes in one more file, of gates or a checkpoint; at most GATES_INITS_MAX.
+ * A run may know its texts by one hash over all: where that is the hash of
+ * texts, they are its list. */
+MUST_CHECK enum err gates_origin_add(struct gates_origin *o,
+                                     const struct safetensors *f,
+                                     const char sha256[HASH_HEX],
+                                     const struct gates_texts *texts,
+                                     struct errmsg *m);
+/* Appends what all say together: once where they agree, else each, with " + "
+ * between and "?" for a file that says nothing; of texts every one once.
+ * Nothing where no file says anything. */
+MUST_CHECK enum err gates_origin_join(struct buf *out,
+                                      const struct gates_origin *o,
+                                      enum gates_says what, struct errmsg *m);
+void gates_origin_fini(struct gates_origin *o);
+
+struct gates_init_input {
+    const struct config_list *files; /* 1 to GATES_INITS_MAX */
+    uint32_t width;                  /* that they must have; 0: any */
+    const struct gates_texts *texts; /* see gates_origin_add() */
+};
+
+/* The mean of the gates of several files, and what these say, into a zeroed
+ * *o. On OK the caller owns *out; ends *o, after an error too. */
+MUST_CHECK enum err gates_read_init(struct gate **out, struct gates_origin *o,
+                                    const struct gates_model *model,
+                                    const struct gates_init_input *in,
+                                    struct errmsg *m);
 
 /* n windows of n_tokens each, one behind the other. */
 struct gates_windows {

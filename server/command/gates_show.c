@@ -63,13 +63,21 @@ static void print_text(const char *s)
         putchar((unsigned char)*s < 32 || *s == 127 ? '?' : *s);
 }
 
+static void print_meta(const struct showing *s, const char *key)
+{
+    const char *value = safetensors_meta(s->file, key);
+    if (value == NULL)
+        return;
+    printf("  %s: ", key);
+    print_text(value);
+    putchar('\n');
+}
+
 static void print_file(const struct showing *s)
 {
-    static const char *const keys[] = {
-        "format",           "gate",      "base_model",   "base_fingerprint",
-        "base_file_sha256", "m",         "train_memory", "train_context",
-        "train_steps",      "train_mix", "train_texts",  "train_init_sha256",
-        "train_init_run"};
+    static const char *const keys[] = {"format",           "gate",
+                                       "base_model",       "base_fingerprint",
+                                       "base_file_sha256", "m"};
     const struct gate_shape *g = &s->gate->shape;
     printf("%s: gates of type %s for %u layers x %u KV heads, inputs of %u, "
            "width %u, %zu parameters, %zu tensors of %s\n",
@@ -77,14 +85,10 @@ static void print_file(const struct showing *s)
            g->n_kv_heads, g->n_embd, g->width, gate_n_params(s->gate),
            safetensors_count(s->file),
            dtype_name(safetensors_at(s->file, 0)->type));
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        const char *value = safetensors_meta(s->file, keys[i]);
-        if (value == NULL)
-            continue;
-        printf("  %s: ", keys[i]);
-        print_text(value);
-        putchar('\n');
-    }
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        print_meta(s, keys[i]);
+    for (int i = 0; i < GATES_SAYS; i++)
+        print_meta(s, gates_says_key((enum gates_says)i));
 }
 
 static enum err open_model(struct showing *s, struct errmsg *m)

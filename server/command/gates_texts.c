@@ -125,42 +125,64 @@ static bool can_write_chats(struct prompt *prompt, uint32_t share)
     return ok;
 }
 
-/* Takes one file in; its name without folders and its hash go into the list. */
+/* Its name without folders and its hash go into the list. */
+static enum err note_text(struct gates_texts *t, const char *path,
+                          const struct buf *text, struct hash *all,
+                          struct errmsg *m)
+{
+    uint8_t digest[HASH_BYTES];
+    char hex[HASH_HEX];
+    const char *slash = strrchr(path, '/');
+    enum err rc = hash_sha256(digest, text->data, text->len);
+    if (rc == OK)
+        rc = hash_update(all, digest, sizeof(digest));
+    hash_hex(hex, digest, sizeof(digest));
+    if (rc == OK)
+        rc = buf_printf(&t->list, "%s%s %s", t->list.len > 0 ? ", " : "",
+                        slash == NULL ? path : slash + 1, hex);
+    return rc == OK ? OK : err_set(m, rc, "no memory for %s", path);
+}
+
+/* Takes one file in: as something to learn from where there is a mixture. */
 static enum err add_text(struct gates_texts *t, const char *path,
                          struct hash *all, struct errmsg *m)
 {
     struct buf text = {0};
     struct errmsg why = {""};
-    uint8_t digest[HASH_BYTES];
-    char hex[HASH_HEX];
     enum err rc = file_read_all(&text, path, MIX_TEXT_MAX, m);
     if (rc != OK)
         return rc;
-    rc = mix_add_text(t->mix, text.data == NULL ? "" : text.data, text.len,
-                      &why);
+    if (t->mix != NULL)
+        rc = mix_add_text(t->mix, text.data == NULL ? "" : text.data, text.len,
+                          &why);
     if (rc != OK)
         err_set(m, rc, "%s: %s", path, why.text);
-    if (rc == OK) {
-        rc = hash_sha256(digest, text.data, text.len);
-        if (rc == OK)
-            rc = hash_update(all, digest, sizeof(digest));
-        hash_hex(hex, digest, sizeof(digest));
-        const char *slash = strrchr(path, '/');
-        if (rc == OK)
-            rc = buf_printf(&t->list, "%s%s %s", t->list.len > 0 ? ", " : "",
-                            slash == NULL ? path : slash + 1, hex);
-        if (rc != OK)
-            err_set(m, rc, "no memory for %s", path);
-    }
+    else
+        rc = note_text(t, path, &text, all, m);
     buf_fini(&text);
+    return rc;
+}
+
+enum err gates_name_texts(struct gates_texts *t,
+                          const struct config_list *files, struct errmsg *m)
+{
+    struct hash all = {0};
+    uint8_t digest[HASH_BYTES];
+    t->list.max = TEXTS_META_BYTES;
+    enum err rc = hash_init(&all);
+    for (size_t i = 0; i < files->n && rc == OK; i++)
+        rc = add_text(t, files->item[i], &all, m);
+    if (rc == OK)
+        rc = hash_final(&all, digest);
+    if (rc == OK)
+        hash_hex(t->sha256, digest, sizeof(digest));
+    hash_fini(&all);
     return rc;
 }
 
 enum err gates_read_texts(struct gates_texts *t, const struct model_file *model,
                           const struct gates_texts_input *in, struct errmsg *m)
 {
-    struct hash all = {0};
-    uint8_t digest[HASH_BYTES];
     struct mix_options o = {
         .tokenizer = model->tokenizer,
         .chat = can_write_chats(model->prompt, in->share[MIX_CHAT]) ? write_chat
@@ -168,18 +190,8 @@ enum err gates_read_texts(struct gates_texts *t, const struct model_file *model,
         .chat_ctx = model->prompt,
         .seed = in->seed};
     memcpy(o.share, in->share, sizeof(o.share));
-    t->list.max = TEXTS_META_BYTES;
     enum err rc = mix_new(&t->mix, &o, m);
-    if (rc == OK)
-        rc = hash_init(&all);
-    for (size_t i = 0; i < in->files->n && rc == OK; i++)
-        rc = add_text(t, in->files->item[i], &all, m);
-    if (rc == OK)
-        rc = hash_final(&all, digest);
-    if (rc == OK)
-        hash_hex(t->sha256, digest, sizeof(digest));
-    hash_fini(&all);
-    return rc;
+    return rc == OK ? gates_name_texts(t, in->files, m) : rc;
 }
 
 void gates_texts_fini(struct gates_texts *t)

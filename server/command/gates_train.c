@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "gates/gate_file.h"
-#include "gates/train/checkpoint.h"
 #include "gates/train/run.h"
 #include "server/command/gates_internal.h"
 
@@ -18,7 +17,6 @@ enum {
      * of a small model would be too many (docs/design, algorithms 1.4). */
     WIDTH_SMALL = 128,
     WIDTH_LARGE = 512,
-    INITS_MAX = 8, /* files of --init */
     IDENTITY_BYTES = 2048
 };
 static const uint64_t SMALL_MODEL = 1000000000; /* parameters */
@@ -47,7 +45,8 @@ static const struct option train_options[] = {
      .field = FIELD(text),
      .word = "FILE...",
      .help = "The texts to learn from, UTF-8. Needed; several after one flag, "
-             "or the flag again."},
+             "or the flag again. With --steps 0 only to name those that a "
+             "checkpoint knows by one hash."},
     {.name = "out",
      .type = OPT_STRING,
      .field = FIELD(out),
@@ -218,10 +217,7 @@ struct training {
     struct gate *gate;
     uint32_t share[MIX_KINDS];
     char checkpoint[PATH_MAX];
-    /* Of the files of --init, with " + " between them: their hashes, and the
-     * runs whose checkpoints they are. */
-    char init[INITS_MAX * (HASH_HEX + 3)];
-    char init_run[INITS_MAX * (IDENTITY_BYTES / 2)];
+    struct buf init[GATES_SAYS]; /* what the files of --init say together */
     char identity[IDENTITY_BYTES];
 };
 
@@ -237,9 +233,9 @@ static enum err check_needed(const struct train_flags *o, struct errmsg *m)
         return err_set(m, ERR_INVAL, "%s is needed", missing);
     if (o->f16 && o->f32)
         return err_set(m, ERR_INVAL, "--f16 and --f32 exclude each other");
-    if (o->init.n > INITS_MAX)
+    if (o->init.n > GATES_INITS_MAX)
         return err_set(m, ERR_INVAL, "--init: %zu files are more than %d",
-                       o->init.n, INITS_MAX);
+                       o->init.n, GATES_INITS_MAX);
     if (o->lr <= 0.0)
         return err_set(m, ERR_INVAL, "--lr: it must be more than 0");
     if (o->loss_positions <= 0.0)
@@ -272,84 +268,20 @@ static enum err check_out(struct training *t, struct errmsg *m)
                                   "long");
 }
 
-/* Text joins what stands in list, which has room for it. */
-static void join(char *list, size_t size, const char *text)
-{
-    size_t n = strlen(list);
-    if (text[0] != '\0')
-        snprintf(list + n, size - n, "%s%s", n > 0 ? " + " : "", text);
-}
-
-/* Gates of one file of --init, which must be of this model and of the kind that
- * we train. On OK the caller owns *out. */
-static enum err read_init(struct gate **out, struct training *t,
-                          const struct safetensors *f, struct errmsg *why)
-{
-    struct gate_shape shape = gates_model_shape(&t->model);
-    char run[IDENTITY_BYTES / 2 - 3] = "";
-    struct gate *g = NULL;
-    enum err rc = gate_check_base(f, t->model.fingerprint, why);
-    if (rc == OK && checkpoint_is(f)) {
-        checkpoint_describe(run, sizeof(run), f);
-        rc = checkpoint_gates(&g, f, &shape, why);
-    } else if (rc == OK) {
-        rc = gate_read(&g, f, &shape, why);
-    }
-    if (rc == OK && g->shape.kind != GATE_RG10)
-        rc = err_set(why, ERR_UNSUPPORTED,
-                     "its gates are of type %s; rg10 can be trained",
-                     gate_kind_name(g->shape.kind));
-    if (rc == OK && t->o.width != 0 && (uint32_t)t->o.width != g->shape.width)
-        rc = err_set(why, ERR_CONFLICT,
-                     "its gates are %u wide, --width says %" PRId64,
-                     g->shape.width, t->o.width);
-    if (rc == OK && t->gate != NULL && g->shape.width != t->gate->shape.width)
-        rc = err_set(why, ERR_CONFLICT,
-                     "its gates are %u wide, those before it %u",
-                     g->shape.width, t->gate->shape.width);
-    join(t->init_run, sizeof(t->init_run), run);
-    *out = rc == OK ? g : NULL;
-    if (rc != OK)
-        gate_free(g);
-    return rc;
-}
-
-/* Adds the gates of one file to what t->gate sums up. */
-static enum err add_init(struct training *t, const char *path, struct errmsg *m)
-{
-    char hash[HASH_HEX];
-    struct safetensors *f = NULL;
-    struct gate *g = NULL;
-    struct errmsg why = {""};
-    enum err rc = safetensors_open(&f, path, m);
-    if (rc != OK)
-        return rc;
-    rc = read_init(&g, t, f, &why);
-    safetensors_close(f);
-    if (rc != OK)
-        return err_set(m, rc, "%s: %s", path, why.text);
-    if (t->gate == NULL) {
-        t->gate = g;
-    } else {
-        for (size_t i = 0; i < gate_n_params(g); i++)
-            t->gate->p[i] += g->p[i];
-        gate_free(g);
-    }
-    rc = hash_file(hash, path, m);
-    if (rc == OK)
-        join(t->init, sizeof(t->init), hash);
-    return rc;
-}
-
-/* The gates of --init: of several files their mean. */
+/* The gates of --init, and what its files say. */
 static enum err load_init(struct training *t, struct errmsg *m)
 {
-    const struct config_list *files = &t->o.init;
-    enum err rc = OK;
-    for (size_t i = 0; rc == OK && i < files->n; i++)
-        rc = add_init(t, files->item[i], m);
-    for (size_t i = 0; rc == OK && i < gate_n_params(t->gate); i++)
-        t->gate->p[i] /= (float)files->n;
+    struct gates_origin o = {.n = 0};
+    const struct gates_init_input in = {
+        .files = &t->o.init, .width = (uint32_t)t->o.width, .texts = &t->texts};
+    enum err rc = gates_read_init(&t->gate, &o, &t->model, &in, m);
+    if (rc == OK && t->o.steps == 0 && t->o.text.n > 0 && !o.knows_texts)
+        rc = err_set(m, ERR_CONFLICT,
+                     "--text: no file of --init learned from exactly these, "
+                     "in this order; with --steps 0 none is needed");
+    for (int i = 0; rc == OK && i < GATES_SAYS; i++)
+        rc = gates_origin_join(&t->init[i], &o, (enum gates_says)i, m);
+    gates_origin_fini(&o);
     return rc;
 }
 
@@ -386,28 +318,32 @@ static enum err write_gates(const struct training *t, struct errmsg *m)
 {
     char width[16], memory[32], context[24], steps[24];
     char shares[GATES_MIX_BYTES];
+    const char *says[GATES_SAYS];
     const struct model_info *i = &t->model.info;
     struct meta meta = {.n = 0};
-    gates_put_mix(shares, t->share);
     snprintf(width, sizeof(width), "%u", t->gate->shape.width);
-    snprintf(memory, sizeof(memory), "%g", t->o.memory);
-    snprintf(context, sizeof(context), "%" PRId64, t->o.tokens);
-    snprintf(steps, sizeof(steps), "%" PRId64, t->o.steps);
+    for (int k = 0; k < GATES_SAYS; k++)
+        says[k] = t->init[k].data;
+    if (t->o.steps > 0) {
+        gates_put_mix(shares, t->share);
+        snprintf(memory, sizeof(memory), "%g", t->o.memory);
+        snprintf(context, sizeof(context), "%" PRId64, t->o.tokens);
+        snprintf(steps, sizeof(steps), "%" PRId64, t->o.steps);
+        says[GATES_INIT_STEPS] = says[GATES_STEPS];
+        says[GATES_STEPS] = steps;
+        says[GATES_MEMORY] = memory;
+        says[GATES_CONTEXT] = context;
+        says[GATES_MIX] = shares;
+        says[GATES_TEXTS] = t->texts.list.data;
+    }
     add_meta(&meta, "format", "pt");
     add_meta(&meta, "gate", gate_kind_name(t->gate->shape.kind));
     add_meta(&meta, "base_model", i->name[0] != '\0' ? i->name : i->arch);
     add_meta(&meta, "base_fingerprint", t->model.fingerprint);
     add_meta(&meta, "base_file_sha256", t->model.sha256);
     add_meta(&meta, "m", width);
-    add_meta(&meta, "train_steps", steps);
-    if (t->o.steps > 0) {
-        add_meta(&meta, "train_memory", memory);
-        add_meta(&meta, "train_context", context);
-        add_meta(&meta, "train_mix", shares);
-        add_meta(&meta, "train_texts", t->texts.list.data);
-    }
-    add_meta(&meta, "train_init_sha256", t->init);
-    add_meta(&meta, "train_init_run", t->init_run);
+    for (int k = 0; k < GATES_SAYS; k++)
+        add_meta(&meta, gates_says_key((enum gates_says)k), says[k]);
     return gate_save(t->gate, t->o.out, !t->o.f32, meta.item, meta.n, m);
 }
 
@@ -415,10 +351,11 @@ static enum err run(struct training *t, const atomic_bool *stop,
                     struct errmsg *m)
 {
     char shares[GATES_MIX_BYTES];
+    const char *init = t->init[GATES_INIT_SHA256].data;
     gates_put_mix(shares, t->share);
     snprintf(t->identity, sizeof(t->identity),
              "model=%s texts=%s mix=%s init=%s", t->model.sha256,
-             t->texts.sha256, shares, t->init[0] != '\0' ? t->init : "none");
+             t->texts.sha256, shares, init != NULL ? init : "none");
     int64_t warm_up = t->o.warm_up;
     if (warm_up < 0)
         warm_up = (t->o.steps * 3 + 99) / 100;
@@ -436,6 +373,8 @@ static enum err run(struct training *t, const atomic_bool *stop,
         .keep_bytes = t->o.keep_memory,
         .seed = (uint64_t)t->o.seed,
         .identity = t->identity,
+        .texts = t->texts.list.data,
+        .init_steps = t->init[GATES_STEPS].data,
         .checkpoint = t->checkpoint,
         .checkpoint_every = (uint32_t)(t->o.checkpoint_every / 1000),
         .log = t->o.log,
@@ -461,6 +400,8 @@ static enum err train(struct training *t, const atomic_bool *stop,
                       struct errmsg *m)
 {
     enum err rc = gates_model_open(&t->model, t->o.model, t->o.threads, m);
+    if (rc == OK && t->o.steps == 0)
+        rc = gates_name_texts(&t->texts, &t->o.text, m);
     if (rc == OK)
         rc = make_gate(t, m);
     if (rc == OK)
@@ -481,6 +422,8 @@ static enum err train(struct training *t, const atomic_bool *stop,
 
 static void training_fini(struct training *t)
 {
+    for (int i = 0; i < GATES_SAYS; i++)
+        buf_fini(&t->init[i]);
     gate_free(t->gate);
     gates_texts_fini(&t->texts);
     gates_model_close(&t->model);

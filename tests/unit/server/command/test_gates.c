@@ -255,7 +255,26 @@ static void gates_of_a_stopped_run(struct run *r, const char *model)
     assert_non_null(strstr(r->out.data, "tokens=64 memory=8 "));
     assert_non_null(strstr(r->out.data, " step=1\n"));
     assert_non_null(strstr(r->out.data, "width 8,"));
-    assert_null(strstr(r->out.data, "train_memory"));
+    static const char *const parts[] = {
+        "train_steps: 1\n", "train_memory: 8\n", "train_context: 64\n",
+        "train_mix: plain=1,chat=1\n", "train_texts: text "};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (strstr(r->out.data, parts[i]) == NULL)
+            fail_msg("no '%s' in %s", parts[i], r->out.data);
+    assert_null(strstr(r->out.data, "train_init_steps"));
+    /* Texts that are named must be those of the run. */
+    snprintf(line, sizeof(line),
+             "train --model %s --steps 0 --init @/g.safetensors.checkpoint "
+             "--out @/g.safetensors --text @/text",
+             model);
+    check(r, line, 0, "wrote", "");
+    line[strlen(line) - 4] = '\0'; /* "@/": a folder */
+    check(r, line, 1, "", "is not a regular file");
+    snprintf(line, sizeof(line),
+             "train --model %s --steps 0 --init @/g.safetensors.checkpoint "
+             "--out @/g.safetensors --text @/text @/text",
+             model);
+    check(r, line, 1, "", "no file of --init learned from exactly these");
 }
 
 static void a_models_file_is_opened_whole_or_not_at_all(void **state)
@@ -336,8 +355,17 @@ static void gates_of_the_default_model_are_trained_and_shown(void **state)
              model);
     check(&r, line, 0, "wrote", "");
     check(&r, "show @/h.safetensors", 0, "train_init_sha256: ", "");
+    assert_non_null(strstr(r.out.data, "train_steps: 1\n"));
+    assert_non_null(strstr(r.out.data, "train_init_steps: 2\n"));
     assert_non_null(strstr(r.out.data, "width 8,"));
     assert_non_null(strstr(r.out.data, "tensors of F32"));
+    /* Its checkpoint knows that too. */
+    snprintf(line, sizeof(line),
+             "train --model %s --steps 0 --out @/g.safetensors --init "
+             "@/h.safetensors.checkpoint",
+             model);
+    check(&r, line, 0, "wrote", "");
+    check(&r, "show @/g.safetensors", 0, "train_init_steps: 2\n", "");
     run_fini(&r);
 }
 
@@ -378,6 +406,7 @@ static void several_gates_start_as_their_mean(void **state)
         assert_true(g->p[i] == 2.0f);
     gate_free(g);
     check(&r, "show @/h.safetensors", 0, " + ", "");
+    assert_null(strstr(r.out.data, "train_steps")); /* nobody knows them */
     save_constant(&r, "rg.safetensors", 8, 4.0f);
     check(&r, line, 1, "",
           "rg.safetensors: its gates are 8 wide, those before it 4");
