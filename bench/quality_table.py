@@ -10,7 +10,7 @@ a column a task and metric. The best figure of a budget, among the policies that
 entries, is bold; a star says that its distance to the second, document by
 document, has an interval without zero. Where the model is too weak for a task
 there is neither. Below stand the sentences about one
-policy (--of): its distance to the best other over all tasks together, its
+policy (--of): its distance to the best other over all tasks of a run, its
 divergence as a share of the best other's, and its exact recall as a share of
 the full cache's. Then what each fate adds to its policy alone.
 
@@ -21,6 +21,7 @@ import json
 import sys
 from collections import defaultdict, namedtuple
 
+ALL = "all of "
 ENDS = {"full": "all", "no-context": "none"}
 HIGHER = {"em", "agree", "top1", "choice"}
 
@@ -51,7 +52,14 @@ class Rows:
 
     def tasks_of(self, policy, budget):
         return list(dict.fromkeys(t for t, p, b, _ in self.row
-                                  if (p, b) == (policy, budget) and t != "all"))
+                                  if (p, b) == (policy, budget) and
+                                  not t.startswith(ALL)))
+
+    def sets(self):
+        """Names of what was measured over all of some tasks; most tasks
+        first."""
+        return sorted({t for t, _, _, _ in self.row if t.startswith(ALL)},
+                      key=lambda t: (-t.count(","), t))
 
     def columns(self, tasks, metrics):
         have = {(t, m) for t, _, _, m in self.row}
@@ -68,27 +76,32 @@ def group_of(r, docs):
 
 
 def read(lines, split):
-    """{Group: Rows}. A row of all tasks has the documents of all of them; it
-    is where its policy's rows of the tasks are."""
+    """{Group: Rows}."""
     rows = [r for r in map(json.loads, lines) if r.get("split", split) == split]
     found = defaultdict(Rows)
     for r in rows:
         if r["task"] != "all":
             found[group_of(r, r["n"])].add(r["task"], r)
-    n_all = defaultdict(int)  # some tasks have no em
-    for r in rows:
-        if r["task"] == "all":
-            cell = group_of(r, None), r["policy"], r["budget"]
-            n_all[cell] = max(n_all[cell], r["n"])
-    for r in rows:
-        if r["task"] == "all":
-            key, policy, budget = group_of(r, None), r["policy"], r["budget"]
-            for group, some in found.items():
-                n_tasks = len(some.tasks_of(policy, budget))
-                if group._replace(docs=None) == key and \
-                        n_all[key, policy, budget] == group.docs * n_tasks:
-                    some.add("all", r)
+    add_all([r for r in rows if r["task"] == "all"], found)
     return found
+
+
+def add_all(rows, found):
+    """Those of all tasks together, where their documents are as many as the
+    group's. Older rows do not name the tasks: then they are those that the
+    policy has there."""
+    def cell(r):
+        return (group_of(r, None), r["policy"], r["budget"], r.get("tasks"))
+    n = defaultdict(int)
+    for r in rows:  # some tasks have no em
+        n[cell(r)] = max(n[cell(r)], r["n"])
+    for r in rows:
+        for group, some in found.items():
+            tasks = r["tasks"].split(",") if "tasks" in r else \
+                some.tasks_of(r["policy"], r["budget"])
+            if group._replace(docs=None) == group_of(r, None) and \
+                    n[cell(r)] == group.docs * len(tasks):
+                some.add(ALL + ", ".join(tasks), r)
 
 
 def best_first(rows, budget, task, metric, policies):
@@ -133,8 +146,9 @@ def table(rows, columns):
     yield "|" + "---|" * len(head)
     lines = [(e, b) for e in ENDS
              for b in {b for _, p, b, _ in rows.row if p == e}]
+    widest = (rows.sets() or [""])[0]
     for budget in rows.budgets():
-        order = best_first(rows, budget, "all", "kl", rows.policies(budget))
+        order = best_first(rows, budget, widest, "kl", rows.policies(budget))
         first = [p for _, p in order]
         lines += [(p, budget) for p in first] + \
             [(p, budget) for p in rows.policies(budget) if p not in first]
@@ -151,32 +165,33 @@ def interval(r):
     return f"{r['mean']:+.4f} [{r['lo']:+.4f}, {r['hi']:+.4f}]"
 
 
-def sentences(rows, name):
-    """What may be said of one policy, at every budget."""
+def sentences(rows, tasks, name):
+    """What may be said of one policy over a set of tasks, at every budget."""
     for budget in rows.budgets():
-        if rows.get("all", name, budget, "kl") is None:
+        if rows.get(tasks, name, budget, "kl") is None:
             continue
         said = []
         for metric in ("nll", "kl", "em"):
-            r = rows.get("all", name, budget, metric + "_minus_best")
+            r = rows.get(tasks, name, budget, metric + "_minus_best")
             if is_weak(r):
                 said.append(f"{metric}: {r['note']}")
             elif r is not None:
                 said.append(f"{metric} {interval(r)} from {r['against']}")
         others = [p for p in rows.policies(budget) if p != name]
-        order = best_first(rows, budget, "all", "kl", others)
+        order = best_first(rows, budget, tasks, "kl", others)
         if order and order[0][0] > 0:
-            share = rows.mean("all", name, budget, "kl") / order[0][0]
+            share = rows.mean(tasks, name, budget, "kl") / order[0][0]
             said.append(f"KL {share:.2f} of {order[0][1]}'s")
         full = rows.mean("B2", "full", 1, "em")
-        recall = rows.get("B2", name, budget, "em")
+        recall = rows.get("B2", name, budget, "em") \
+            if "B2" in tasks[len(ALL):].split(", ") else None
         if is_weak(recall):
             said.append(f"exact recall (B2): {recall['note']}")
         elif full and recall is not None:
             recall = recall["mean"]
             said.append(f"exact recall (B2) {100 * recall / full:.0f}% of the "
                         "full cache's")
-        yield f"- {name} at {100 * budget:g}%: " + "; ".join(said)
+        yield f"- {name} at {100 * budget:g}%, {tasks}: " + "; ".join(said)
 
 
 def fates(rows):
@@ -210,7 +225,8 @@ def report(found, tasks, metrics, name):
         yield ""
         yield from table(rows, rows.columns(tasks, metrics))
         yield ""
-        yield from sentences(rows, name)
+        for some in rows.sets():
+            yield from sentences(rows, some, name)
         merged = list(fates(rows))
         if merged:
             yield ""

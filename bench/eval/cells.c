@@ -5,8 +5,6 @@
 
 #include "base/grow.h"
 
-static const char ALL[] = "all";
-
 /* The tasks that rows are made for: one, or all of them. */
 struct group {
     const char *name;
@@ -282,6 +280,17 @@ static enum err add_group(struct work *w, const struct group *g)
     return rc;
 }
 
+static void name_tasks(struct cells *c)
+{
+    size_t n = 0;
+    for (int t = 0; t < TASK_COUNT; t++)
+        for (uint32_t i = 0; i < c->in->n_tasks; i++)
+            if (c->in->task[i] == (enum task)t)
+                n += (size_t)snprintf(c->tasks + n, sizeof(c->tasks) - n,
+                                      "%s%s", n > 0 ? "," : "",
+                                      task_info((enum task)t)->name);
+}
+
 enum err cells_compute(struct cells *out, const struct cells_input *in,
                        struct errmsg *m)
 {
@@ -290,6 +299,7 @@ enum err cells_compute(struct cells *out, const struct cells_input *in,
     size_t n = (size_t)in->n_tasks * in->n_docs;
     enum err rc = OK;
     bool any_weak = false;
+    name_tasks(&cells);
     w.x = calloc(n + 1, sizeof(*w.x));
     w.y = calloc(n + 1, sizeof(*w.y));
     w.z = calloc(n + 1, sizeof(*w.z));
@@ -302,7 +312,7 @@ enum err cells_compute(struct cells *out, const struct cells_input *in,
         rc = add_group(&w, &g);
     }
     if (rc == OK && in->n_tasks > 1) {
-        struct group g = {ALL, in->task, in->n_tasks, any_weak};
+        struct group g = {CELLS_ALL, in->task, in->n_tasks, any_weak};
         rc = add_group(&w, &g);
     }
     free(w.x);

@@ -25,7 +25,10 @@
 #include "bench/eval/lab.h"
 #include "bench/eval/records.h"
 
-enum { CELLS_METRIC_MAX = 64 };
+enum { CELLS_METRIC_MAX = 64, CELLS_TASKS_MAX = 64 };
+
+/* The task of rows that have the documents of all tasks. */
+#define CELLS_ALL "all"
 
 /* What the cells are of. Strings and arrays outlive the cells. */
 struct cells_input {
@@ -60,6 +63,7 @@ struct cells_row {
 
 struct cells {
     const struct cells_input *in;
+    char tasks[CELLS_TASKS_MAX]; /* that "all" has: "A,B2", in our order */
     struct cells_row *row;
     size_t n, cap;
 };
@@ -84,7 +88,8 @@ const struct cells_row *cells_find_minus(const struct cells *c,
 MUST_CHECK enum err cells_check_file(const char *path, struct errmsg *m);
 
 /* Writes the rows as JSON lines. Rows that are in the file already stay,
- * unless the new ones are of the same cell with the same settings. */
+ * unless the new ones are of the same cell with the same settings; "all" of
+ * other tasks is another cell. */
 MUST_CHECK enum err cells_save(const struct cells *c, const char *path,
                                struct errmsg *m);
 

@@ -76,7 +76,9 @@ static bool is_ours(const struct cells *c, const cJSON *line)
         !has_text(line, "split", in->split) ||
         !has_text(line, "mode", lab_mode_name(in->mode)) ||
         !has_number(line, "context", in->context) ||
-        !has_number(line, "seed", (double)in->seed))
+        !has_number(line, "seed", (double)in->seed) ||
+        (has_text(line, "task", CELLS_ALL) &&
+         !has_text(line, "tasks", c->tasks)))
         return false;
     for (size_t i = 0; i < c->n; i++)
         if (has_text(line, "task", c->row[i].task) &&
@@ -124,9 +126,10 @@ static enum err put_merges(struct buf *b, const struct cells_row *row)
     return rc == OK ? put_number(b, "log_ratio", row->log_ratio) : rc;
 }
 
-static enum err put_row(struct buf *b, const struct cells_input *in,
+static enum err put_row(struct buf *b, const struct cells *c,
                         const struct cells_row *row)
 {
+    const struct cells_input *in = c->in;
     const struct {
         const char *key, *text;
     } text[] = {{"task", row->task},
@@ -153,6 +156,8 @@ static enum err put_row(struct buf *b, const struct cells_input *in,
         rc = put_text(b, text[i].key, text[i].text);
     for (size_t i = 0; i < sizeof(number) / sizeof(number[0]) && rc == OK; i++)
         rc = put_number(b, number[i].key, number[i].value);
+    if (rc == OK && strcmp(row->task, CELLS_ALL) == 0)
+        rc = put_text(b, "tasks", c->tasks);
     if (rc == OK && row->choice->fate != NULL)
         rc = put_merges(b, row);
     if (rc == OK && row->against != NULL)
@@ -177,7 +182,7 @@ enum err cells_save(const struct cells *c, const char *path, struct errmsg *m)
     enum err rc = each_line(path, keep_line, &merging, m);
     if (rc == OK) {
         for (size_t i = 0; i < c->n && rc == OK; i++)
-            rc = put_row(&text, c->in, &c->row[i]);
+            rc = put_row(&text, c, &c->row[i]);
         if (rc != OK)
             err_set(m, rc, "no memory for the rows of %s", path);
     }

@@ -62,21 +62,26 @@ def row(policy, budget, metric, mean, **more):
             "bytes": budget * 1024000, "split": "test", **more}
 
 
+def sentences(said):
+    return [line for line in said.splitlines() if line.startswith("- ")]
+
+
 def merged(metric, mean, **more):
     """As cells_file.c writes it: what merging did is in every row."""
     return row("a+merge", .25, metric, mean, routed=.12, mean_gate=.3,
                log_ratio=2, **more)
 
 
+ALL = {"task": "all", "tasks": "A,B2", "n": 80}
 ROWS = [
     row("full", 1, "em", .8), row("full", 1, "kl", 0),
     row("no-context", 0, "em", 0), row("no-context", 0, "kl", 3),
     row("a", .25, "em", .6), row("a", .25, "kl", .2),
-    row("a", .25, "kl", .2, task="all"),
-    row("a", .25, "kl_minus_best", -.3, task="all", against="b"),
+    row("a", .25, "kl", .2, **ALL),
+    row("a", .25, "kl_minus_best", -.3, against="b", **ALL),
     row("a", .25, "em_minus_best", .2),
     row("b", .25, "em", .4), row("b", .25, "kl", .5),
-    row("b", .25, "kl", .5, task="all"),
+    row("b", .25, "kl", .5, **ALL),
     merged("em", .7), merged("kl", .1),
     merged("em_minus_drop", .1, lo=-.05, hi=.25, against="a"),
     row("a", .25, "em", .99, split="dev"),
@@ -100,7 +105,7 @@ def test_rows_become_a_table_and_sentences(tmp_path):
     assert "| a | 25% | 250 | **0.200** | **0.600**\\* |" in said
     # A fate keeps its policy's entries: it takes no other's place.
     assert "| a+merge | 25% | 250 | 0.100 | 0.700 |" in said
-    assert "- a at 25%: kl -0.3000 [-0.3000, -0.3000] from b; KL 0.40 of " \
+    assert "- a at 25%, all of A, B2: kl -0.3000 [-0.3000, -0.3000] from b; KL 0.40 of " \
         "b's; exact recall (B2) 75% of the full cache's" in said
     assert "| a+merge | 25% | B2 | em | +0.1000 [-0.0500, +0.2500] | 12% |" \
         in said
@@ -132,6 +137,23 @@ def test_other_experiments_are_other_tables(tmp_path, field, one, other):
         said = next(t for t in tables if f"| a | 25% | 250 | **{mean}** |" in t)
         assert f"{x} documents a task" in said if field == "n" else \
             f", {field} {x or 'not said'}\n" in said
+
+
+def test_all_is_of_its_tasks(tmp_path):
+    """Sets of tasks are not compared with each other, and rows that do not
+    name theirs count where they can be of the tasks that are there."""
+    parts = [row(p, .25, "kl", m, task=t) for t in "A B2 C".split()
+             for p, m in (("a", .1), ("b", .2))]
+    three = [row("a", .25, "kl", .3, task="all", tasks="A,B2,C", n=120),
+             row("b", .25, "kl", .4, task="all", tasks="A,B2,C", n=120)]
+    two = [row("a", .25, "kl", .1, **ALL), row("b", .25, "kl", .4, **ALL)]
+    said = table_of(tmp_path, "--of", "a", rows=parts + three + two).stdout
+    assert sentences(said) == ["- a at 25%, all of A, B2, C: KL 0.75 of b's",
+                               "- a at 25%, all of A, B2: KL 0.25 of b's"]
+    for rows, n in ((three, 1), (two, 0)):
+        rows = [{k: v for k, v in r.items() if k != "tasks"} for r in rows]
+        said = table_of(tmp_path, "--of", "a", rows=parts + rows).stdout
+        assert len(sentences(said)) == n
 
 
 def test_a_split_without_rows_is_an_error(tmp_path):

@@ -38,7 +38,8 @@ static double figure(const char *policy, double budget, enum metric m,
                                             : 5;
 }
 
-static void setup_init(struct setup *s, uint32_t n_wrong)
+/* Task A and another. */
+static void setup_init_with(struct setup *s, uint32_t n_wrong, enum task task)
 {
     static const char *const names[] = {"full",  "random", "keydiff",
                                         "knorm", "random", "keydiff+merge"};
@@ -48,7 +49,7 @@ static void setup_init(struct setup *s, uint32_t n_wrong)
     const struct records_keys keys = {"k", "g"};
     assert_int_equal(records_open(&s->r, NULL, &keys, &m), OK);
     s->task[0] = TASK_A;
-    s->task[1] = TASK_B2;
+    s->task[1] = task;
     for (int c = 0; c < CHOICES; c++) {
         s->choice[c] = rig_choice(names[c], budgets[c]);
         for (int t = 0; t < 2; t++)
@@ -80,6 +81,11 @@ static void setup_init(struct setup *s, uint32_t n_wrong)
                                  .split = "dev",
                                  .settings = "0123abcd",
                                  .context = 1024};
+}
+
+static void setup_init(struct setup *s, uint32_t n_wrong)
+{
+    setup_init_with(s, n_wrong, TASK_B2);
 }
 
 static struct cells compute(const struct setup *s)
@@ -252,6 +258,10 @@ static void check_row(const cJSON *row, const struct cells_row *want)
     assert_true(is_text(row, "model", "tiny \"q\""));
     assert_true(is_text(row, "mode", "agnostic"));
     assert_true(is_text(row, "settings", "0123abcd"));
+    if (strcmp(want->task, "all") == 0)
+        assert_true(is_text(row, "tasks", "A,B2"));
+    else
+        assert_null(json_get(row, "tasks"));
     assert_true(is_text(row, "task", want->task));
     assert_true(is_text(row, "policy", want->choice->name));
     assert_true(is_text(row, "metric", want->metric));
@@ -346,6 +356,51 @@ static void other_settings_are_other_rows(void **state)
     rmdir(dir);
     cells_fini(&c);
     records_close(s.r);
+}
+
+static size_t count_tasks(cJSON **row, size_t n, const char *tasks)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        found += is_text(row[i], "tasks", tasks);
+        cJSON_Delete(row[i]);
+    }
+    return found;
+}
+
+/* All of some tasks and all of others are two things, whatever their order. */
+static void all_is_of_its_tasks(void **state)
+{
+    (void)state;
+    enum { ROWS_MAX = 1000 };
+    static const enum task order[][2] = {
+        {TASK_A, TASK_B2}, {TASK_B2, TASK_A}, {TASK_A, TASK_F}};
+    struct setup s, other;
+    struct errmsg m = {""};
+    char dir[] = "/tmp/ebb-cells-XXXXXX", path[64];
+    cJSON *row[ROWS_MAX];
+    size_t n_first = 0;
+    setup_init(&s, 0);
+    setup_init_with(&other, 0, TASK_F);
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/out.json", dir);
+    for (int i = 0; i < 3; i++) {
+        struct setup *x = i < 2 ? &s : &other;
+        memcpy(x->task, order[i], sizeof(x->task));
+        struct cells c = compute(x);
+        assert_int_equal(cells_save(&c, path, &m), OK);
+        cells_fini(&c);
+        size_t n = read_rows(path, row, ROWS_MAX);
+        size_t n_now = count_tasks(row, n, "A,B2");
+        n_first = i == 0 ? n_now : n_first;
+        assert_true(n_now > 0 && n_now == n_first);
+        n = read_rows(path, row, ROWS_MAX);
+        assert_int_equal(count_tasks(row, n, "A,F") > 0, i == 2);
+    }
+    unlink(path);
+    rmdir(dir);
+    records_close(s.r);
+    records_close(other.r);
 }
 
 static void a_file_of_something_else_is_told(void **state)
@@ -443,6 +498,7 @@ int main(void)
         cmocka_unit_test(a_weak_model_is_told),
         cmocka_unit_test(rows_are_lines_of_json),
         cmocka_unit_test(other_settings_are_other_rows),
+        cmocka_unit_test(all_is_of_its_tasks),
         cmocka_unit_test(a_file_of_something_else_is_told),
         cmocka_unit_test(the_table_names_every_cell),
         cmocka_unit_test(the_page_shows_every_cell)};
