@@ -8,7 +8,7 @@ A table for each model, mode, context, seed, gates, settings and number of
 documents, whose heading says which of these differ: a line a policy and budget,
 a column a task and metric. The best figure of a budget, among the policies that keep other
 entries, is bold; a star says that its distance to the second, document by
-document, has an interval without zero. Where the model is too weak for a task
+document, has an interval without zero, with 8 documents or more. Where the model is too weak for a task
 there is neither. Below stand the sentences about one
 policy (--of): its distance to the best other over all tasks of a run, its
 divergence as a share of the best other's, and its exact recall as a share of
@@ -23,6 +23,7 @@ from collections import defaultdict, namedtuple
 
 ALL = "all of "
 ENDS = {"full": "all", "no-context": "none"}
+SURE = 8  # documents; with fewer nothing is beyond doubt (interval.h)
 HIGHER = {"em", "agree", "top1", "choice"}
 
 
@@ -115,7 +116,8 @@ def best_first(rows, budget, task, metric, policies):
 
 
 def is_apart(r):
-    return r is not None and r["lo"] * r["hi"] > 0
+    """A task's documents are as many as its row's."""
+    return r is not None and r["lo"] * r["hi"] > 0 and r["n"] >= SURE
 
 
 def is_weak(r):

@@ -94,10 +94,10 @@ static enum err add_row(struct work *w, const struct cells_row *like,
     c->row = grown;
     struct cells_row *row = &c->row[c->n];
     *row = *like;
-    enum err rc =
-        y == NULL
-            ? interval_of(&row->value, w->x, row->n, w->in->seed)
-            : interval_of_ratio(&row->value, w->x, y, row->n, w->in->seed);
+    const struct interval_sample sample = {
+        .n = row->n, .n_tasks = row->n / w->in->n_docs, .seed = w->in->seed};
+    enum err rc = y == NULL ? interval_of(&row->value, w->x, &sample)
+                            : interval_of_ratio(&row->value, w->x, y, &sample);
     c->n += rc == OK;
     return rc;
 }

@@ -4,6 +4,12 @@
 
 enum { VALUE_MAX = 40, NAME_WIDTH = 20 /* at least */ };
 
+/* Whether there are documents enough, of each task, for a star. */
+static bool is_sure(const struct cells *c)
+{
+    return c->in->n_docs >= INTERVAL_SURE;
+}
+
 /* "1.234 [1.200, 1.270]", and a star where the policy is better than the best
  * other one beyond doubt. */
 static void format_value(char out[VALUE_MAX], const struct cells *c,
@@ -12,7 +18,7 @@ static void format_value(char out[VALUE_MAX], const struct cells *c,
     const struct cells_row *row =
         cells_find(c, of->task, of->choice, metric_name(metric));
     const struct cells_row *best = cells_find_minus(c, of, metric, "best");
-    bool is_best = best != NULL && best->n > 1 && !best->is_weak &&
+    bool is_best = best != NULL && is_sure(c) && !best->is_weak &&
                    (metric_is_less_better(metric) ? best->value.hi < 0
                                                   : best->value.lo > 0);
     if (row == NULL)
@@ -81,7 +87,7 @@ static void format_difference(char out[VALUE_MAX], const struct cells *c,
     else
         snprintf(out, VALUE_MAX, "%+.4f [%+.4f, %+.4f]%s", row->value.mean,
                  row->value.lo, row->value.hi,
-                 row->n > 1 && row->value.lo * row->value.hi > 0 ? "*" : " ");
+                 is_sure(c) && row->value.lo * row->value.hi > 0 ? "*" : " ");
 }
 
 /* Every merge beside the same kept entries without it. */
@@ -112,10 +118,12 @@ static void print_merges(const struct cells *c, FILE *to)
                 row->log_ratio);
     }
     if (any)
-        fputs("\n*: the 95% interval excludes 0. routed: share of what left "
-              "that found a host; gate: its\n   mean weight there; log R: the "
-              "largest of one merge, before --merge-max-ratio\n",
-              to);
+        fprintf(to,
+                "\n*: the 95%% interval excludes 0, with %d documents or more. "
+                "routed: share of what left that\n   found a host; gate: its "
+                "mean weight there; log R: the largest of one merge, before\n"
+                "   --merge-max-ratio\n",
+                INTERVAL_SURE);
 }
 
 void cells_print(const struct cells *c, FILE *to)
@@ -135,9 +143,10 @@ void cells_print(const struct cells *c, FILE *to)
                     name_width(c), "");
         task = row->task;
     }
-    fputs("\n*: better than the best policy of that budget that keeps other "
-          "entries; the 95% interval of the\n   difference, document by "
-          "document, excludes 0\n",
-          to);
+    fprintf(to,
+            "\n*: better than the best policy of that budget that keeps other "
+            "entries; the 95%% interval of the\n   difference, document by "
+            "document, excludes 0, with %d documents or more of a task\n",
+            INTERVAL_SURE);
     print_merges(c, to);
 }

@@ -30,41 +30,50 @@ static double sum_of(const double *x, size_t n)
     return sum;
 }
 
-enum err interval_of(struct interval *out, const double *x, size_t n,
-                     uint64_t seed)
+/* The document that stands in the place of document i in a draw: one of its
+ * task. */
+static size_t draw_for(size_t i, const struct interval_sample *s,
+                       struct rng *rng)
+{
+    size_t each = s->n / s->n_tasks;
+    return i / each * each + rng_below(rng, each);
+}
+
+enum err interval_of(struct interval *out, const double *x,
+                     const struct interval_sample *s)
 {
     double *draw = malloc(INTERVAL_DRAWS * sizeof(*draw));
     struct rng rng;
-    assert(n > 0);
+    assert(s->n > 0 && s->n % s->n_tasks == 0);
     if (draw == NULL)
         return ERR_NOMEM;
-    rng_seed(&rng, seed);
+    rng_seed(&rng, s->seed);
     for (size_t d = 0; d < INTERVAL_DRAWS; d++) {
         double sum = 0;
-        for (size_t i = 0; i < n; i++)
-            sum += x[rng_below(&rng, n)];
-        draw[d] = sum / (double)n;
+        for (size_t i = 0; i < s->n; i++)
+            sum += x[draw_for(i, s, &rng)];
+        draw[d] = sum / (double)s->n;
     }
-    out->mean = sum_of(x, n) / (double)n;
+    out->mean = sum_of(x, s->n) / (double)s->n;
     cut(out, draw);
     free(draw);
     return OK;
 }
 
 enum err interval_of_ratio(struct interval *out, const double *a,
-                           const double *b, size_t n, uint64_t seed)
+                           const double *b, const struct interval_sample *s)
 {
     double *draw = malloc(INTERVAL_DRAWS * sizeof(*draw));
     struct rng rng;
-    assert(n > 0 && sum_of(b, n) != 0);
+    assert(s->n > 0 && s->n % s->n_tasks == 0 && sum_of(b, s->n) != 0);
     if (draw == NULL)
         return ERR_NOMEM;
-    rng_seed(&rng, seed);
-    out->mean = sum_of(a, n) / sum_of(b, n);
+    rng_seed(&rng, s->seed);
+    out->mean = sum_of(a, s->n) / sum_of(b, s->n);
     for (size_t d = 0; d < INTERVAL_DRAWS; d++) {
         double sum_a = 0, sum_b = 0;
-        for (size_t i = 0; i < n; i++) {
-            size_t k = rng_below(&rng, n);
+        for (size_t i = 0; i < s->n; i++) {
+            size_t k = draw_for(i, s, &rng);
             sum_a += a[k];
             sum_b += b[k];
         }

@@ -16,21 +16,36 @@
 
 #include "base/err.h"
 
-enum { INTERVAL_DRAWS = 10000 };
+enum {
+    INTERVAL_DRAWS = 10000,
+    /* Fewer documents say nothing beyond doubt: too often do all of so few
+     * lie on one side, and then every draw does. */
+    INTERVAL_SURE = 8
+};
 
 struct interval {
     double mean, lo, hi;
 };
 
-/* Of x[0..n), n >= 1: one number a document. The same seed and n draw the same
- * documents, whatever the numbers. ERR_NOMEM. */
-MUST_CHECK enum err interval_of(struct interval *out, const double *x, size_t n,
-                                uint64_t seed);
+/* A sample of n >= 1 documents. They may come from n_tasks tasks (n is a
+ * multiple), one after the other with as many documents each: every draw then
+ * has as many of each task as the sample, for what differs between tasks is no
+ * matter of chance. The same seed draws the same documents, whatever the
+ * numbers. */
+struct interval_sample {
+    size_t n, n_tasks;
+    uint64_t seed;
+};
+
+/* Of x[0..n): one number a document. ERR_NOMEM. */
+MUST_CHECK enum err interval_of(struct interval *out, const double *x,
+                                const struct interval_sample *s);
 
 /* Of the quotient of two sums, of a[0..n) and b[0..n), over the same draws of
  * documents; b adds up to something else than zero. A draw in which it does not
  * says nothing and counts as the whole sample does. */
 MUST_CHECK enum err interval_of_ratio(struct interval *out, const double *a,
-                                      const double *b, size_t n, uint64_t seed);
+                                      const double *b,
+                                      const struct interval_sample *s);
 
 #endif

@@ -139,6 +139,13 @@ def test_other_experiments_are_other_tables(tmp_path, field, one, other):
             f", {field} {x or 'not said'}\n" in said
 
 
+def test_few_documents_get_no_star(tmp_path):
+    for n in (7, 8):
+        rows = [{**r, "n": n} for r in ROWS if r["task"] != "all"]
+        said = table_of(tmp_path, rows=rows).stdout
+        assert ("**0.600**\\*" in said) == (n == 8)
+
+
 def test_all_is_of_its_tasks(tmp_path):
     """Sets of tasks are not compared with each other, and rows that do not
     name theirs count where they can be of the tasks that are there."""

@@ -14,7 +14,8 @@
 static struct interval of(const double *x, size_t n, uint64_t seed)
 {
     struct interval i;
-    assert_int_equal(interval_of(&i, x, n, seed), OK);
+    const struct interval_sample s = {.n = n, .n_tasks = 1, .seed = seed};
+    assert_int_equal(interval_of(&i, x, &s), OK);
     return i;
 }
 
@@ -103,16 +104,17 @@ static void ratios(void **state)
     double a[20], b[20];
     struct interval r, m;
     struct rng rng;
+    const struct interval_sample s = {.n = 20, .n_tasks = 1, .seed = 5};
     rng_seed(&rng, 3);
     for (int i = 0; i < 20; i++) {
         a[i] = rng_double(&rng);
         b[i] = -2;
     }
-    assert_int_equal(interval_of_ratio(&r, a, b, 20, 5), OK);
+    assert_int_equal(interval_of_ratio(&r, a, b, &s), OK);
     m = of(a, 20, 5);
     assert_true(near(r.mean, m.mean / -2) && near(r.lo, m.hi / -2) &&
                 near(r.hi, m.lo / -2));
-    assert_int_equal(interval_of_ratio(&r, a, a, 20, 5), OK);
+    assert_int_equal(interval_of_ratio(&r, a, a, &s), OK);
     assert_true(near(r.mean, 1) && near(r.lo, 1) && near(r.hi, 1));
 }
 
@@ -122,9 +124,31 @@ static void a_draw_that_says_nothing(void **state)
 {
     (void)state;
     const double a[] = {0, 3}, b[] = {0, 4};
+    const struct interval_sample s = {.n = 2, .n_tasks = 1, .seed = 1};
     struct interval r;
-    assert_int_equal(interval_of_ratio(&r, a, b, 2, 1), OK);
+    assert_int_equal(interval_of_ratio(&r, a, b, &s), OK);
     assert_true(near(r.mean, 0.75) && near(r.lo, 0.75) && near(r.hi, 0.75));
+}
+
+/* Every document of a task says the same: drawn within their task, draws are
+ * all alike, however far the tasks are apart. And two tasks of two documents
+ * (two_documents): half the sum of two such, which is 0 or 1 with odds 1/16
+ * each. */
+static void draws_are_within_tasks(void **state)
+{
+    (void)state;
+    const double apart[] = {1, 1, 1, 5, 5, 5, -3, -3, -3},
+                 b[] = {2, 2, 2, 2, 2, 2, 2, 2, 2};
+    const double mixed[] = {0, 1, 10, 11};
+    struct interval_sample s = {.n = 9, .n_tasks = 3, .seed = 1};
+    struct interval i;
+    assert_int_equal(interval_of(&i, apart, &s), OK);
+    assert_true(near(i.mean, 1) && near(i.lo, 1) && near(i.hi, 1));
+    assert_int_equal(interval_of_ratio(&i, apart, b, &s), OK);
+    assert_true(near(i.mean, 0.5) && near(i.lo, 0.5) && near(i.hi, 0.5));
+    s = (struct interval_sample){.n = 4, .n_tasks = 2, .seed = 1};
+    assert_int_equal(interval_of(&i, mixed, &s), OK);
+    assert_true(near(i.mean, 5.5) && near(i.lo, 5) && near(i.hi, 6));
 }
 
 int main(void)
@@ -137,6 +161,7 @@ int main(void)
         cmocka_unit_test(many_documents),
         cmocka_unit_test(the_seed_decides),
         cmocka_unit_test(ratios),
+        cmocka_unit_test(draws_are_within_tasks),
         cmocka_unit_test(a_draw_that_says_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
