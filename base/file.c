@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -192,4 +194,63 @@ enum err file_replace_shared(const char *path, const void *data, size_t len,
                              struct errmsg *m)
 {
     return replace(path, data, len, 0666, m);
+}
+
+enum err file_lock_open(int fd, const char *path, struct errmsg *m)
+{
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK)
+            return err_set(m, ERR_BUSY, "another process writes to %s", path);
+        if (errno != EINTR)
+            return err_set(m, ERR_IO, "cannot lock %s: %s", path,
+                           strerror(errno));
+    }
+    return OK;
+}
+
+/* Whether the name still stands for the open file. */
+static bool is_file_of(const char *path, int fd)
+{
+    struct stat named, opened;
+    return stat(path, &named) == 0 && fstat(fd, &opened) == 0 &&
+           named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
+/* What holds something is no lock file, and must not be removed as one. */
+static enum err check_empty(int fd, const char *path, struct errmsg *m)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0)
+        return OK;
+    return err_set(m, ERR_INVAL, "%s is not an empty file", path);
+}
+
+enum err file_lock(int *fd, const char *path, struct errmsg *m)
+{
+    for (;;) {
+        int f = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+        if (f < 0)
+            return err_set(m, ERR_IO, "cannot create %s: %s", path,
+                           strerror(errno));
+        enum err rc = check_empty(f, path, m);
+        if (rc == OK)
+            rc = file_lock_open(f, path, m);
+        /* Its last owner may have removed it after it was opened here. */
+        if (rc == OK && is_file_of(path, f)) {
+            *fd = f;
+            return OK;
+        }
+        close(f);
+        if (rc != OK)
+            return rc;
+    }
+}
+
+void file_unlock(int fd, const char *path)
+{
+    if (fd < 0)
+        return;
+    /* Before the lock is gone: the name is still this process's. */
+    unlink(path);
+    close(fd);
 }

@@ -1,4 +1,5 @@
-/* file.h - reading whole files, mapping them, and replacing them safely.
+/* file.h - reading whole files, mapping them, replacing them safely, and
+ * keeping other processes from what one works on.
  *
  * Only regular files are accepted where a file is read or mapped by name
  * given from outside: a directory, a pipe or a device is ERR_INVAL and never
@@ -44,5 +45,17 @@ MUST_CHECK enum err file_replace(const char *path, const void *data, size_t len,
  * less the umask. */
 MUST_CHECK enum err file_replace_shared(const char *path, const void *data,
                                         size_t len, struct errmsg *m);
+
+/* Takes the lock file of this name, which is made; whoever else takes it gets
+ * ERR_BUSY. The kernel gives the lock back when the process ends, however it
+ * ends: a file that was left behind locks nothing. On OK the caller ends *fd
+ * with file_unlock(), which removes the file. ERR_INVAL for one that holds
+ * something. */
+MUST_CHECK enum err file_lock(int *fd, const char *path, struct errmsg *m);
+void file_unlock(int fd, const char *path); /* fd -1 is allowed */
+
+/* Takes a lock on an open file for as long as it is open; ERR_BUSY when
+ * another process or another opening has it. */
+MUST_CHECK enum err file_lock_open(int fd, const char *path, struct errmsg *m);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "gates/train/checkpoint.h"
@@ -149,17 +150,28 @@ static enum err cut_log(const struct run *r, struct errmsg *m)
     return OK;
 }
 
+/* Two runs with one log would cut each other's lines. A device may be shared.
+ */
+static enum err lock_log(const struct run *r, struct errmsg *m)
+{
+    struct stat st;
+    if (fstat(fileno(r->log), &st) != 0 || !S_ISREG(st.st_mode))
+        return OK;
+    enum err rc = file_lock_open(fileno(r->log), r->o->log, m);
+    return rc == ERR_BUSY
+               ? err_set(m, rc, "another training run writes to %s", r->o->log)
+               : rc;
+}
+
 static enum err open_log(struct run *r, struct errmsg *m)
 {
     if (r->o->log == NULL)
         return OK;
-    enum err rc = cut_log(r, m);
-    if (rc != OK)
-        return rc;
     r->log = fopen(r->o->log, "ae");
-    return r->log != NULL
-               ? OK
-               : err_set(m, ERR_IO, "cannot write the log %s", r->o->log);
+    if (r->log == NULL)
+        return err_set(m, ERR_IO, "cannot write the log %s", r->o->log);
+    enum err rc = lock_log(r, m);
+    return rc == OK ? cut_log(r, m) : rc;
 }
 
 static enum err put_number(struct buf *b, const char *key, double v)

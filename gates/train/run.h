@@ -37,7 +37,7 @@ struct train_options {
     const char *checkpoint;    /* file; NULL: none is written or read */
     uint32_t checkpoint_every; /* seconds */
     const char *log;           /* file that JSON lines are appended to; NULL:
-                                  none */
+                                  none. Locked while the run lasts */
     uint32_t progress_every;   /* seconds between lines on stderr; 0: none */
     const atomic_bool *stop;   /* may be NULL; set: checkpoint and return */
     /* What checkpoints say besides; see there. May be NULL. */
@@ -52,8 +52,9 @@ void train_init_gate(struct gate *g, double memory, uint64_t seed);
 /* Trains g, of kind rg10, in place; copies of its last projection that differ
  * are made equal first. When the checkpoint file exists the run continues from
  * it, and what was logged since then goes; ERR_CONFLICT when it was made
- * with other options, naming the first that differs. ERR_CANCELLED after
- * `stop`: the checkpoint is written, g holds the gates so far. */
+ * with other options, naming the first that differs; ERR_BUSY when another run
+ * writes to the log. ERR_CANCELLED after `stop`: the checkpoint is written, g
+ * holds the gates so far. */
 MUST_CHECK enum err train_run(struct gate *g, const struct frozen *f,
                               struct mix *x, const struct train_options *o,
                               const struct mat *mat, struct errmsg *m);

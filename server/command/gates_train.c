@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "gates/gate_file.h"
 #include "gates/train/run.h"
 #include "server/command/gates_internal.h"
@@ -210,6 +211,12 @@ const struct flags gates_train_flags = {
     .n = sizeof(train_options) / sizeof(train_options[0]),
 };
 
+/* A lock file while the run lasts. */
+struct held {
+    int fd; /* -1: not taken */
+    char path[PATH_MAX];
+};
+
 struct training {
     struct train_flags o;
     struct gates_model model;
@@ -219,6 +226,7 @@ struct training {
     char checkpoint[PATH_MAX];
     struct buf init[GATES_SAYS]; /* what the files of --init say together */
     char identity[IDENTITY_BYTES];
+    struct held out_lock, checkpoint_lock;
 };
 
 static enum err check_needed(const struct train_flags *o, struct errmsg *m)
@@ -266,6 +274,26 @@ static enum err check_out(struct training *t, struct errmsg *m)
                         : err_set(m, ERR_INVAL,
                                   "--checkpoint: the path is too "
                                   "long");
+}
+
+/* Two runs that replace the same file would undo each other's work. */
+static enum err hold(struct held *h, const char *path, struct errmsg *m)
+{
+    int n = snprintf(h->path, PATH_MAX, "%s.lock", path);
+    if (n >= PATH_MAX)
+        return err_set(m, ERR_INVAL, "the path %s is too long", path);
+    enum err rc = file_lock(&h->fd, h->path, m);
+    return rc == ERR_BUSY
+               ? err_set(m, rc, "another training run writes to %s", path)
+               : rc;
+}
+
+static enum err hold_files(struct training *t, struct errmsg *m)
+{
+    enum err rc = hold(&t->out_lock, t->o.out, m);
+    return rc == OK && t->o.steps > 0
+               ? hold(&t->checkpoint_lock, t->checkpoint, m)
+               : rc;
 }
 
 /* The gates of --init, and what its files say. */
@@ -399,7 +427,9 @@ static enum err learn(struct training *t, const atomic_bool *stop,
 static enum err train(struct training *t, const atomic_bool *stop,
                       struct errmsg *m)
 {
-    enum err rc = gates_model_open(&t->model, t->o.model, t->o.threads, m);
+    enum err rc = hold_files(t, m);
+    if (rc == OK)
+        rc = gates_model_open(&t->model, t->o.model, t->o.threads, m);
     if (rc == OK && t->o.steps == 0)
         rc = gates_name_texts(&t->texts, &t->o.text, m);
     if (rc == OK)
@@ -422,6 +452,8 @@ static enum err train(struct training *t, const atomic_bool *stop,
 
 static void training_fini(struct training *t)
 {
+    file_unlock(t->checkpoint_lock.fd, t->checkpoint_lock.path);
+    file_unlock(t->out_lock.fd, t->out_lock.path);
     for (int i = 0; i < GATES_SAYS; i++)
         buf_fini(&t->init[i]);
     gate_free(t->gate);
@@ -432,7 +464,8 @@ static void training_fini(struct training *t)
 
 int gates_train(int argc, char *const *argv, const atomic_bool *stop)
 {
-    struct training t = {.o.warm_up = -1};
+    struct training t = {
+        .o.warm_up = -1, .out_lock.fd = -1, .checkpoint_lock.fd = -1};
     struct errmsg m = {""};
     bool help = false;
     if (flags_parse(&t.o, &help, &gates_train_flags, argc, argv, &m) != OK)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -169,6 +170,69 @@ static void a_failed_replacement_leaves_the_old_file_and_no_other(void **state)
     /* tear_down() sees that no temporary file was left. */
 }
 
+static void a_lock_is_for_one_and_leaves_no_file(void **state)
+{
+    (void)state;
+    char path[256];
+    int one = -1, two = -1;
+    struct errmsg m;
+    in_dir(path, "lock");
+    assert_int_equal(file_lock(&one, path, NULL), OK);
+    assert_int_equal(file_lock(&two, path, &m), ERR_BUSY);
+    assert_non_null(strstr(m.text, path));
+    file_unlock(one, path);
+    assert_int_not_equal(access(path, F_OK), 0);
+    /* What was left behind locks nothing. */
+    assert_int_equal(file_replace(path, "", 0, NULL), OK);
+    assert_int_equal(file_lock(&two, path, NULL), OK);
+    file_unlock(two, path);
+    file_unlock(-1, path);
+    assert_int_equal(file_replace(path, "x", 1, NULL), OK);
+    assert_int_equal(file_lock(&one, path, &m), ERR_INVAL);
+    assert_int_equal(unlink(path), 0); /* it is still there */
+    in_dir(path, "no/such");
+    assert_int_equal(file_lock(&one, path, &m), ERR_IO);
+}
+
+/* A lock on a file that its last owner has removed meanwhile is worth nothing:
+ * of four processes that take it and give it back never two may be inside.
+ * Whoever is makes a folder, which fails if it is there. */
+static void a_lock_of_a_removed_file_is_none(void **state)
+{
+    (void)state;
+    enum { PROCESSES = 4, ROUNDS = 300 };
+    char path[256], inside[256];
+    in_dir(path, "lock");
+    in_dir(inside, "inside");
+    for (int i = 0; i < PROCESSES; i++) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid != 0)
+            continue;
+        for (int k = 0; k < ROUNDS;) {
+            int fd = -1;
+            enum err rc = file_lock(&fd, path, NULL);
+            if (rc != OK && rc != ERR_BUSY)
+                _exit(2);
+            if (rc != OK) {
+                usleep(50);
+                continue;
+            }
+            if (mkdir(inside, 0700) != 0 || rmdir(inside) != 0)
+                _exit(1);
+            file_unlock(fd, path);
+            k++;
+        }
+        _exit(0);
+    }
+    int bad = 0, status = 0;
+    for (int i = 0; i < PROCESSES; i++) {
+        assert_true(wait(&status) > 0);
+        bad += status != 0;
+    }
+    assert_int_equal(bad, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +243,8 @@ int main(void)
         cmocka_unit_test(an_empty_file_maps_to_no_bytes),
         cmocka_unit_test(files_whose_size_is_not_stated_are_read_whole),
         cmocka_unit_test(a_failed_replacement_leaves_the_old_file_and_no_other),
+        cmocka_unit_test(a_lock_is_for_one_and_leaves_no_file),
+        cmocka_unit_test(a_lock_of_a_removed_file_is_none),
     };
     return cmocka_run_group_tests_name("base/file", tests, set_up, tear_down);
 }

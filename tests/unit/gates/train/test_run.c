@@ -283,6 +283,35 @@ static void a_file_that_is_no_checkpoint_is_refused(void **state)
     setup_fini(&s);
 }
 
+/* Its lines would be cut off, and steps would stand there twice. */
+static void a_log_of_another_run_is_refused(void **state)
+{
+    (void)state;
+    struct setup s;
+    struct errmsg m = {""};
+    setup_init(&s, 1);
+    s.o.steps = 1;
+    FILE *other = fopen(s.log, "ae");
+    assert_non_null(other);
+    assert_int_equal(file_lock_open(fileno(other), s.log, NULL), OK);
+    assert_int_equal(run(&s, &m), ERR_BUSY);
+    assert_non_null(strstr(m.text, "another training run writes to /tmp/"));
+    assert_non_null(strstr(m.text, "log.jsonl"));
+    fclose(other);
+    run_to_the_end(&s);
+    check_log(&s, 1);
+    /* Runs may throw their lines away side by side. */
+    s.o.log = "/dev/null";
+    other = fopen(s.o.log, "ae");
+    assert_non_null(other);
+    if (file_lock_open(fileno(other), s.o.log, NULL) == OK) {
+        unlink(s.checkpoint);
+        run_to_the_end(&s);
+    }
+    fclose(other);
+    setup_fini(&s);
+}
+
 static void lines_of_earlier_runs_stay_in_the_log(void **state)
 {
     (void)state;
@@ -329,6 +358,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_of_another_run_is_refused),
         cmocka_unit_test(a_file_that_is_no_checkpoint_is_refused),
         cmocka_unit_test(lines_of_earlier_runs_stay_in_the_log),
+        cmocka_unit_test(a_log_of_another_run_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -413,6 +413,36 @@ static void several_gates_start_as_their_mean(void **state)
     run_fini(&r);
 }
 
+/* Two commands that write to one place: the second is told, with exit status
+ * 1, before it reads anything. */
+static void a_second_run_of_one_output_is_refused(void **state)
+{
+    (void)state;
+    static const char *const held[][2] = {
+        {"g.safetensors.lock", "--out @/g.safetensors"},
+        {"g.safetensors.checkpoint.lock",
+         "--out @/h.safetensors --checkpoint @/g.safetensors.checkpoint"},
+        {"g.safetensors.lock", "--out @/g.safetensors --steps 0 --init x"}};
+    struct run r;
+    char path[128], line[256];
+    run_init(&r);
+    for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++) {
+        int fd = -1;
+        snprintf(path, sizeof(path), "%s/%s", r.dir, held[i][0]);
+        snprintf(line, sizeof(line), "train --model @/m.gguf --text t %s",
+                 held[i][1]);
+        assert_int_equal(file_lock(&fd, path, NULL), OK);
+        check(&r, line, 1, "", "another training run writes to /tmp/");
+        path[strlen(path) - 5] = '\0'; /* without ".lock" */
+        assert_non_null(strstr(r.err.data, path));
+        path[strlen(path)] = '.';
+        file_unlock(fd, path);
+        /* Not any more; and of no run a lock file is left (run_fini()). */
+        check(&r, line, 1, "", "cannot open /tmp/");
+    }
+    run_fini(&r);
+}
+
 static void gates_of_another_model_do_not_fit(void **state)
 {
     (void)state;
@@ -462,6 +492,7 @@ int main(void)
         cmocka_unit_test(a_models_file_is_opened_whole_or_not_at_all),
         cmocka_unit_test(gates_of_the_default_model_are_trained_and_shown),
         cmocka_unit_test(several_gates_start_as_their_mean),
+        cmocka_unit_test(a_second_run_of_one_output_is_refused),
         cmocka_unit_test(gates_of_another_model_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
