@@ -17,12 +17,12 @@ struct answer {
 };
 
 struct chats {
-    const struct prompt *prompt;
-    uint32_t max_tokens;
+    struct chats_options o;
     cJSON **line; /* [n_lines] */
     size_t n_lines, cap_lines;
     struct answer *answer; /* [n] */
-    size_t n, cap, n_passed;
+    size_t n, cap;
+    struct chats_passed passed;
     char hash[HASH_HEX];
 };
 
@@ -42,9 +42,9 @@ size_t chats_count(const struct chats *c)
     return c->n;
 }
 
-size_t chats_n_passed(const struct chats *c)
+struct chats_passed chats_passed(const struct chats *c)
 {
-    return c->n_passed;
+    return c->passed;
 }
 
 const char *chats_hash(const struct chats *c)
@@ -56,17 +56,29 @@ const char *chats_hash(const struct chats *c)
 static enum err render(const struct chats *c, const cJSON *messages, int n,
                        bool open, struct tokens *out, struct errmsg *m)
 {
-    cJSON *some = cJSON_CreateArray();
+    cJSON *some = cJSON_CreateArray(), *x = messages->child;
     bool ok = some != NULL;
-    for (int i = 0; i < n && ok; i++)
-        ok = cJSON_AddItemReferenceToArray(some,
-                                           cJSON_GetArrayItem(messages, i));
+    for (int i = 0; i < n && ok; i++, x = x->next)
+        ok = cJSON_AddItemReferenceToArray(some, x);
     struct prompt_chat chat = {.messages = some, .add_generation_prompt = open};
     out->n = 0;
-    enum err rc = ok ? prompt_from_chat(c->prompt, &chat, out, m)
+    out->stop = c->o.stop;
+    enum err rc = ok ? prompt_from_chat(c->o.prompt, &chat, out, m)
                      : err_set(m, ERR_NOMEM, "no memory for a conversation");
     cJSON_Delete(some);
     return rc;
+}
+
+/* What the template writes around an answer, as tokens. */
+struct rendered {
+    struct tokens before, whole; /* up to the answer, and with it */
+    size_t n_answer; /* tokens of it behind the prompt, its end included */
+};
+
+static void rendered_fini(struct rendered *r)
+{
+    tokens_fini(&r->before);
+    tokens_fini(&r->whole);
 }
 
 static size_t n_common(const struct tokens *a, const struct tokens *b)
@@ -77,32 +89,29 @@ static size_t n_common(const struct tokens *a, const struct tokens *b)
     return n;
 }
 
-/* Prompt and whole conversation up to answer a; false where the one does not
- * begin with the other, as when a template leaves thoughts out. */
-static enum err render_both(const struct chats *c, const struct answer *a,
-                            struct tokens *before, struct tokens *whole,
-                            bool *fits, struct errmsg *m)
+/* Up to the token that ends the turn: what the template writes after it, no
+ * model has to say. 0: the turn is empty. */
+static size_t answer_length(const struct chats *c, const struct tokens *whole,
+                            size_t from)
 {
-    enum err rc = render(c, a->messages, a->i, true, before, m);
+    for (size_t i = from; i < whole->n; i++)
+        if (tokenizer_is_eog(c->o.tokenizer, whole->id[i]))
+            return i > from ? i + 1 - from : 0;
+    return whole->n - from;
+}
+
+static enum err render_answer(const struct chats *c, const struct answer *a,
+                              struct rendered *r, struct errmsg *m)
+{
+    enum err rc = render(c, a->messages, a->i + 1, false, &r->whole, m);
     if (rc == OK)
-        rc = render(c, a->messages, a->i + 1, false, whole, m);
-    if (rc == OK)
-        *fits = before->n >= CHATS_TOKENS_MIN && before->n <= c->max_tokens &&
-                n_common(before, whole) == before->n && whole->n > before->n;
+        r->n_answer = answer_length(c, &r->whole, r->before.n);
     return rc;
 }
 
-static enum err add_answer(struct chats *c, const struct answer *a,
-                           struct errmsg *m)
+static enum err keep_answer(struct chats *c, const struct answer *a,
+                            struct errmsg *m)
 {
-    struct tokens before = {0}, whole = {0};
-    bool fits = false;
-    enum err rc = render_both(c, a, &before, &whole, &fits, m);
-    tokens_fini(&before);
-    tokens_fini(&whole);
-    c->n_passed += rc == OK && !fits;
-    if (rc != OK || !fits)
-        return rc;
     struct answer *grown =
         grow_array(c->answer, &c->cap, c->n + 1, sizeof(*grown));
     if (grown == NULL)
@@ -112,11 +121,57 @@ static enum err add_answer(struct chats *c, const struct answer *a,
     return OK;
 }
 
+/* *is_long: its prompt is, and so are all that follow. */
+static enum err add_answer(struct chats *c, const struct answer *a,
+                           bool *is_long, struct errmsg *m)
+{
+    struct rendered r = {.n_answer = 0};
+    enum err rc = render(c, a->messages, a->i, true, &r.before, m);
+    *is_long = rc == OK && r.before.n > c->o.max_tokens;
+    if (rc == OK && !*is_long)
+        rc = render_answer(c, a, &r, m);
+    if (rc != OK)
+        ;
+    else if (*is_long)
+        c->passed.n_long++;
+    else if (r.before.n < CHATS_TOKENS_MIN)
+        c->passed.n_short++;
+    else if (n_common(&r.before, &r.whole) < r.before.n)
+        /* As when a template leaves thoughts out. */
+        c->passed.n_apart++;
+    else if (r.n_answer == 0)
+        c->passed.n_empty++;
+    else
+        rc = keep_answer(c, a, m);
+    rendered_fini(&r);
+    return rc;
+}
+
+/* Whether there are words in a message: its content may be null, as of a call
+ * of a tool, a text, or parts of which some are texts. */
+static bool says_something(const cJSON *message)
+{
+    const cJSON *content = json_get_set(message, "content");
+    if (content == NULL)
+        return false;
+    if (cJSON_IsString(content))
+        return content->valuestring[0] != '\0';
+    if (!cJSON_IsArray(content))
+        return true; /* the template is asked, and says what is wrong */
+    for (const cJSON *part = content->child; part != NULL; part = part->next) {
+        const char *text = cJSON_GetStringValue(json_get(part, "text"));
+        if (text != NULL && text[0] != '\0')
+            return true;
+    }
+    return false;
+}
+
 static enum err add_conversation(struct chats *c, const cJSON *line,
                                  struct errmsg *m)
 {
     const cJSON *messages =
         cJSON_IsArray(line) ? line : json_get(line, "messages");
+    bool is_long = false;
     enum err rc = OK;
     if (!cJSON_IsArray(messages))
         return err_set(m, ERR_INVAL,
@@ -129,10 +184,22 @@ static enum err add_conversation(struct chats *c, const cJSON *line,
         struct answer a = {messages, i};
         if (role == NULL)
             rc = err_set(m, ERR_INVAL, "message %d has no role", i);
-        else if (i > 0 && strcmp(role, "assistant") == 0)
-            rc = add_answer(c, &a, m);
+        else if (i == 0 || strcmp(role, "assistant") != 0 ||
+                 c->n == c->o.max_answers)
+            continue;
+        else if (!says_something(x))
+            c->passed.n_empty++;
+        else if (is_long)
+            c->passed.n_long++;
+        else
+            rc = add_answer(c, &a, &is_long, m);
     }
     return rc;
+}
+
+static bool is_stopped(const struct chats *c)
+{
+    return c->o.stop != NULL && atomic_load(c->o.stop);
 }
 
 static enum err add_line(struct chats *c, const char *s, size_t n,
@@ -168,7 +235,9 @@ static enum err read_file(struct chats *c, const char *path, struct errmsg *m)
     for (size_t at = 0; at < text.len && rc == OK;) {
         size_t n = strcspn(text.data + at, "\n");
         number++;
-        if (n > 0)
+        if (is_stopped(c))
+            rc = err_set(&why, ERR_CANCELLED, "stopped");
+        else if (strspn(text.data + at, " \t\r") < n)
             rc = add_line(c, text.data + at, n, &why);
         at += n + 1;
     }
@@ -178,14 +247,13 @@ static enum err read_file(struct chats *c, const char *path, struct errmsg *m)
                : err_set(m, rc, "%s, line %zu: %s", path, number, why.text);
 }
 
-enum err chats_load(struct chats **out, const struct prompt *prompt,
-                    const char *path, uint32_t max_tokens, struct errmsg *m)
+enum err chats_load(struct chats **out, const struct chats_options *o,
+                    const char *path, struct errmsg *m)
 {
     struct chats *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return err_set(m, ERR_NOMEM, "no memory for the conversations");
-    c->prompt = prompt;
-    c->max_tokens = max_tokens;
+    c->o = *o;
     enum err rc = read_file(c, path, m);
     if (rc == OK)
         *out = c;
@@ -208,20 +276,20 @@ enum err chats_document(struct document *out, const struct chats *c, size_t i,
                         struct errmsg *m)
 {
     struct document d = {.n_probes = 1, .n_questions = 1};
-    struct tokens before = {0}, whole = {0};
-    bool fits = false;
+    struct rendered r = {.n_answer = 0};
+    const struct answer *a = &c->answer[i];
     assert(i < c->n);
-    enum err rc = render_both(c, &c->answer[i], &before, &whole, &fits, m);
+    enum err rc = render(c, a->messages, a->i, true, &r.before, m);
     if (rc == OK)
-        rc = copy(&d.prompt, before.id, before.n - 1);
+        rc = render_answer(c, a, &r, m);
+    if (rc == OK)
+        rc = copy(&d.prompt, r.before.id, r.before.n - 1);
     if (rc == OK) {
-        size_t n = whole.n - before.n;
-        n = n < PREDICTED_MAX ? n : PREDICTED_MAX;
-        rc = copy(&d.probe[0].ids, whole.id + before.n - 1, n + 1);
+        size_t n = r.n_answer < PREDICTED_MAX ? r.n_answer : PREDICTED_MAX;
+        rc = copy(&d.probe[0].ids, r.whole.id + r.before.n - 1, n + 1);
     }
     d.probe[0].first = 1;
-    tokens_fini(&before);
-    tokens_fini(&whole);
+    rendered_fini(&r);
     if (rc == OK)
         *out = d;
     else

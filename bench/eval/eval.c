@@ -20,8 +20,10 @@ enum {
     NAME_MAX_BYTES = 128,
     IDENTITY_MAX = 512,
     GATES_NAME = 13,
+    PASSED_MAX = 320,
     /* Changes when the same settings give other figures than before. */
-    FIGURES_VERSION = 1
+    FIGURES_VERSION = 1,
+    CHATS_VERSION = 2 /* the same of conversations */
 };
 
 /* What the lab knows of every sequence; log_beta comes with gates. */
@@ -347,35 +349,66 @@ static enum err open_split(struct eval *e, struct errmsg *m)
     return rc == OK ? OK : err_set(m, rc, "%s", why.text);
 }
 
-/* As many of the answers as --docs says, the first ones. */
-static enum err open_chats(struct eval *e, struct errmsg *m)
+/* "; passed by: 2 with less than 64 tokens before them, 1 empty", or nothing.
+ */
+static void list_passed(char out[PASSED_MAX], const struct eval *e)
 {
+    const struct chats_passed p = chats_passed(e->chats);
+    char few[48], many[48];
+    const struct {
+        size_t n;
+        const char *why;
+    } list[] = {{p.n_short, few},
+                {p.n_long, many},
+                {p.n_empty, "empty"},
+                {p.n_apart, "that the template writes otherwise afterwards"}};
+    size_t len = 0;
+    snprintf(few, sizeof(few), "with less than %d tokens before them",
+             CHATS_TOKENS_MIN);
+    snprintf(many, sizeof(many), "with more than %u tokens before them",
+             (uint32_t)e->o.context);
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
+        if (list[i].n > 0)
+            len += (size_t)snprintf(out + len, PASSED_MAX - len, "%s%zu %s",
+                                    len == 0 ? "; passed by: " : ", ",
+                                    list[i].n, list[i].why);
+}
+
+/* As many of the answers as --docs says, the first ones. */
+static enum err open_chats(struct eval *e, const atomic_bool *stop,
+                           struct errmsg *m)
+{
+    const struct chats_options o = {.tokenizer = e->file.tokenizer,
+                                    .prompt = e->file.prompt,
+                                    .max_tokens = (uint32_t)e->o.context,
+                                    .max_answers = (size_t)e->o.docs,
+                                    .stop = stop};
+    char passed[PASSED_MAX];
     if (e->file.prompt == NULL)
         return err_set(m, ERR_UNSUPPORTED,
                        "--chats: the model has no chat template that we know");
-    enum err rc = chats_load(&e->chats, e->file.prompt, e->o.chats,
-                             (uint32_t)e->o.context, m);
+    enum err rc = chats_load(&e->chats, &o, e->o.chats, m);
     if (rc != OK)
         return rc;
     int64_t n = (int64_t)chats_count(e->chats);
+    list_passed(passed, e);
     if (n == 0)
         return err_set(m, ERR_INVAL,
-                       "%s: no answer has %d to %u tokens before it; %zu have "
-                       "fewer or more",
+                       "%s: there is no answer to predict with %d to %u tokens "
+                       "before it%s",
                        e->o.chats, CHATS_TOKENS_MIN, (uint32_t)e->o.context,
-                       chats_n_passed(e->chats));
-    e->o.docs = e->o.docs < n ? e->o.docs : n;
-    fprintf(stderr,
-            "chats: %lld answers; %zu have too few or too many tokens "
-            "before them\n",
-            (long long)n, chats_n_passed(e->chats));
+                       passed);
+    e->o.docs = n;
+    fprintf(stderr, "chats: %lld answers%s\n", (long long)n, passed);
     return OK;
 }
 
-static enum err open_texts(struct eval *e, struct errmsg *m)
+static enum err open_texts(struct eval *e, const atomic_bool *stop,
+                           struct errmsg *m)
 {
     if (e->o.chats != NULL)
-        return open_chats(e, m);
+        return open_chats(e, stop, m);
     return e->o.text.n > 0 ? corpus_load(&e->corpus, e->file.tokenizer,
                                          e->o.text.item, e->o.text.n, m)
                            : open_split(e, m);
@@ -387,7 +420,7 @@ static enum err describe(struct eval *e, struct errmsg *m)
         e->identity, sizeof(e->identity),
         "version=%d model=%s texts=%s kv=%s sinks=%u recent=%u "
         "min_head=%u",
-        FIGURES_VERSION, e->sha256,
+        e->chats != NULL ? CHATS_VERSION : FIGURES_VERSION, e->sha256,
         e->chats != NULL ? chats_hash(e->chats) : corpus_hash(e->corpus),
         kv_type_name((enum kv_type)e->o.kv_type), (uint32_t)e->o.sinks,
         (uint32_t)e->o.recent, (uint32_t)e->o.min_tokens_per_head);
@@ -495,7 +528,7 @@ int eval_command(int argc, char *const *argv, const atomic_bool *stop)
     }
     enum err rc = open_model(&e, &m);
     if (rc == OK)
-        rc = open_texts(&e, &m);
+        rc = open_texts(&e, stop, &m);
     if (rc == OK)
         rc = describe(&e, &m);
     if (rc == OK)

@@ -70,7 +70,8 @@ static inline struct frozen *tiny_model(const struct frozen_shape *s,
  * a text when adds_bos: 97 tokens, one a byte. */
 enum { TINY_VOCAB = 97, TINY_BOS = 96 };
 
-static inline struct tokenizer *tiny_tokenizer(bool adds_bos)
+/* eot: the token that ends a turn, or -1. */
+static inline struct tokenizer *tiny_tokenizer_with(bool adds_bos, int32_t eot)
 {
     char text[94];
     struct gguf_str token[TINY_VOCAB];
@@ -90,7 +91,7 @@ static inline struct tokenizer *tiny_tokenizer(bool adds_bos)
                                   .n_tokens = TINY_VOCAB,
                                   .bos = TINY_BOS,
                                   .eos = -1,
-                                  .eot = -1,
+                                  .eot = eot,
                                   .eom = -1,
                                   .add_bos = adds_bos};
     struct tokenizer *t = NULL;
@@ -98,6 +99,11 @@ static inline struct tokenizer *tiny_tokenizer(bool adds_bos)
     if (tokenizer_new(&t, &spec, &m) != OK)
         fail_msg("%s", m.text);
     return t;
+}
+
+static inline struct tokenizer *tiny_tokenizer(bool adds_bos)
+{
+    return tiny_tokenizer_with(adds_bos, -1);
 }
 
 /* n bytes of words and lines; free() them. */
