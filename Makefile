@@ -134,6 +134,11 @@ bench-turns: all
 texts: ## fetch the texts that gates learn from (USE: train dev test)
 	$(Q)deploy/fetch_texts.py $(USE)
 
+# No part of `make test`: PyTorch is large, and only whoever changes the trainer
+# needs it. Without it this fails and says so.
+gradients: $(BUILD)/tools/dump_gate_gradient ## the gate trainer's gradients against PyTorch autograd (PYTHON: one that has torch, gguf, numpy)
+	$(Q)PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/tools/check_gate_gradients.py $(ARGS)
+
 # Fuzzing: `make fuzz` runs every tests/fuzz/fuzz_*.c for FUZZ_SECONDS on its
 # corpus. Finds land in $(FUZZ_DIR); seeds are only read.
 FUZZ_SECONDS ?= 60
@@ -159,8 +164,8 @@ clean: ## remove everything that was built (models stay in the cache folder)
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /\1\t/' | \
 	    while IFS="$$(printf '\t')" read -r name text; do \
-	        printf '  make %-7s %s\n' "$$name" "$$text"; done
+	        printf '  make %-9s %s\n' "$$name" "$$text"; done
 
 -include $(OBJ:.o=.d) $(MAIN:.o=.d) $(TESTS:=.d) $(wildcard $(BUILD)/bench/*.d)
 .DELETE_ON_ERROR:
-.PHONY: all setup run test test-packages unit unit-build lint docs bench quality bench-kernels bench-units bench-select bench-merge bench-evict bench-sessions bench-policies bench-turns fuzz fuzz-build clean help force
+.PHONY: all setup run test test-packages unit unit-build lint docs bench quality bench-kernels bench-units bench-select bench-merge bench-evict bench-sessions bench-policies bench-turns gradients fuzz fuzz-build clean help force

@@ -1,7 +1,6 @@
 """The trainer's loss and gradient against PyTorch autograd, in float64.
 
-    make build/tools/dump_gate_gradient
-    check_gate_gradients.py [MODEL.gguf...]
+    make gradients [PYTHON=...] [ARGS="MODEL.gguf..."]
 
 Without names: every tiny model of tests/golden/model/tiny. The weights are
 read from the model file by the gguf package and the formulas are written here
@@ -18,9 +17,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-import gguf
-import numpy as np
-import torch
+try:
+    import torch
+    import gguf
+    import numpy as np
+except ImportError as missing:
+    sys.exit(f"gradients: NOT CHECKED: {missing}. This check needs PyTorch: "
+             "pip install torch gguf numpy, then make gradients PYTHON=...")
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "build" / "tools" / "dump_gate_gradient"
