@@ -138,13 +138,10 @@ static void sync_folder_of(const char *path)
     close(fd);
 }
 
-static enum err replace(const char *path, const void *data, size_t len,
-                        mode_t mode, struct errmsg *m)
+/* Opens the new file beside the one of this name. */
+static enum err open_beside(int *fd, char tmp[PATH_MAX], const char *path,
+                            mode_t mode, struct errmsg *m)
 {
-    enum err rc = ERR_IO;
-    int fd = -1;
-    char tmp[PATH_MAX];
-
     struct stat st;
 
     /* Renaming over a device would take it from the whole machine: as root,
@@ -152,18 +149,40 @@ static enum err replace(const char *path, const void *data, size_t len,
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return err_set(m, ERR_INVAL, "%s is not a regular file", path);
 
-    int n = snprintf(tmp, sizeof(tmp), "%s.tmp", path);
-    if (n < 0 || (size_t)n >= sizeof(tmp))
+    int n = snprintf(tmp, PATH_MAX, "%s.tmp", path);
+    if (n < 0 || n >= PATH_MAX)
         return err_set(m, ERR_INVAL, "path of %zu bytes is too long",
                        strlen(path));
 
     /* What a crash left would keep its old permissions. */
     unlink(tmp);
-    fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-    if (fd < 0) {
-        err_set(m, rc, "cannot create %s: %s", tmp, strerror(errno));
-        goto out;
-    }
+    *fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    return *fd >= 0 ? OK
+                    : err_set(m, ERR_IO, "cannot create %s: %s", tmp,
+                              strerror(errno));
+}
+
+enum err file_check_replace(const char *path, struct errmsg *m)
+{
+    int fd;
+    char tmp[PATH_MAX];
+    enum err rc = open_beside(&fd, tmp, path, 0600, m);
+    if (rc != OK)
+        return rc;
+    close(fd);
+    unlink(tmp);
+    return OK;
+}
+
+static enum err replace(const char *path, const void *data, size_t len,
+                        mode_t mode, struct errmsg *m)
+{
+    int fd;
+    char tmp[PATH_MAX];
+    enum err rc = open_beside(&fd, tmp, path, mode, m);
+    if (rc != OK)
+        return rc;
+    rc = ERR_IO;
     if (write_all(fd, data, len) != OK || fsync(fd) != 0) {
         err_set(m, rc, "cannot write %s: %s", tmp, strerror(errno));
         goto out;
@@ -177,9 +196,8 @@ static enum err replace(const char *path, const void *data, size_t len,
     sync_folder_of(path);
     rc = OK;
 out:
-    if (fd >= 0)
-        close(fd);
-    if (rc != OK && fd >= 0)
+    close(fd);
+    if (rc != OK)
         unlink(tmp);
     return rc;
 }

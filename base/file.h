@@ -45,6 +45,9 @@ MUST_CHECK enum err file_replace(const char *path, const void *data, size_t len,
  * less the umask. */
 MUST_CHECK enum err file_replace_shared(const char *path, const void *data,
                                         size_t len, struct errmsg *m);
+/* Whether these can begin, with their errors: before long work whose result
+ * goes there. Leaves everything as it is. */
+MUST_CHECK enum err file_check_replace(const char *path, struct errmsg *m);
 
 /* Takes the lock file of this name, which is made; whoever else takes it gets
  * ERR_BUSY. The kernel gives the lock back when the process ends, however it

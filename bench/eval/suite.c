@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "bench/eval/answers.h"
 
@@ -257,7 +258,9 @@ static enum err report(const struct suite *s, struct errmsg *m)
 enum err suite_run(struct suite *s, struct errmsg *m)
 {
     struct run r = {.s = s};
-    enum err rc = open_records(&r, m);
+    enum err rc = s->html != NULL ? file_check_replace(s->html, m) : OK;
+    if (rc == OK)
+        rc = open_records(&r, m);
     if (rc == OK && s->answers != NULL)
         rc = answers_open(&r.answers, s->answers, s->document.tokenizer, m);
     if (rc == OK)

@@ -170,6 +170,28 @@ static void a_failed_replacement_leaves_the_old_file_and_no_other(void **state)
     /* tear_down() sees that no temporary file was left. */
 }
 
+static void whether_a_file_can_be_replaced(void **state)
+{
+    (void)state;
+    char path[256];
+    struct errmsg m;
+    struct buf b = {0};
+    in_dir(path, "no/such");
+    assert_int_equal(file_check_replace(path, &m), ERR_IO);
+    in_dir(path, "f");
+    assert_int_equal(file_check_replace(path, &m), OK);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(file_replace(path, "old", 3, &m), OK);
+    assert_int_equal(file_check_replace(path, &m), OK);
+    assert_int_equal(file_read_all(&b, path, 10, &m), OK);
+    assert_string_equal(b.data, "old");
+    buf_fini(&b);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(file_check_replace(path, &m), ERR_INVAL);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void a_lock_is_for_one_and_leaves_no_file(void **state)
 {
     (void)state;
@@ -243,6 +265,7 @@ int main(void)
         cmocka_unit_test(an_empty_file_maps_to_no_bytes),
         cmocka_unit_test(files_whose_size_is_not_stated_are_read_whole),
         cmocka_unit_test(a_failed_replacement_leaves_the_old_file_and_no_other),
+        cmocka_unit_test(whether_a_file_can_be_replaced),
         cmocka_unit_test(a_lock_is_for_one_and_leaves_no_file),
         cmocka_unit_test(a_lock_of_a_removed_file_is_none),
     };

@@ -195,6 +195,26 @@ static void a_stop_keeps_what_was_measured(void **state)
     setup_fini(&x);
 }
 
+/* Before hours of measuring, not after. */
+static void a_page_that_cannot_be_is_told_before(void **state)
+{
+    (void)state;
+    struct setup x;
+    struct errmsg m = {""};
+    char page[128];
+    setup_init(&x, 1);
+    snprintf(page, sizeof(page), "%s/nowhere/page.html", x.dir);
+    x.s.json = x.json;
+    x.s.html = page;
+    assert_int_equal(suite_run(&x.s, &m), ERR_IO);
+    assert_non_null(strstr(m.text, page));
+    assert_int_equal(access(x.part, F_OK), -1);
+    x.s.html = x.dir;
+    assert_int_equal(suite_run(&x.s, &m), ERR_INVAL);
+    assert_int_equal(access(x.part, F_OK), -1);
+    setup_fini(&x);
+}
+
 static void too_few_texts_are_told(void **state)
 {
     (void)state;
@@ -216,6 +236,7 @@ int main(void)
         cmocka_unit_test(a_larger_run_takes_over_the_smaller_one),
         cmocka_unit_test(other_settings_are_measured_anew),
         cmocka_unit_test(a_stop_keeps_what_was_measured),
+        cmocka_unit_test(a_page_that_cannot_be_is_told_before),
         cmocka_unit_test(too_few_texts_are_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
