@@ -38,7 +38,7 @@ struct cells_input {
     const struct choice *choice;
     uint32_t n_choices;
     uint32_t n_docs;
-    const char *against; /* the name of a choice, or NULL */
+    const char *against; /* the name of a choice; NULL or "": none */
     uint64_t seed;
     /* For the rows. settings: a short name of all that figures depend on and
      * the other fields don't say (records.h), filled in by the run. */

@@ -403,11 +403,30 @@ static enum err add_reference(struct choices *out,
     return OK;
 }
 
+/* By any of its names. */
+static enum err find_against(struct choices *out,
+                             const struct choices_input *in, struct errmsg *m)
+{
+    struct choice c = in->like;
+    struct errmsg why = {""};
+    enum err rc = choice_find(&c, in->against, in->has, &why);
+    if (rc != OK)
+        return err_set(m, rc, "--against: %s", why.text);
+    for (uint32_t i = 0; i < out->n; i++)
+        if (strcmp(out->choice[i].name, c.name) == 0) {
+            memcpy(out->against, c.name, sizeof(out->against));
+            return OK;
+        }
+    return err_set(m, ERR_INVAL, "--against: %.60s is not among the policies",
+                   in->against);
+}
+
 enum err choices_read(struct choices *out, const struct choices_input *in,
                       struct errmsg *m)
 {
     enum err rc = check_budgets(in->budget, m);
     out->n = 0;
+    out->against[0] = '\0';
     if (rc == OK && in->policy->n == 0)
         rc = add_all(out, in, m);
     for (size_t i = 0; i < in->policy->n && rc == OK; i++)
@@ -418,13 +437,7 @@ enum err choices_read(struct choices *out, const struct choices_input *in,
         rc = err_set(m, ERR_INVAL, "--policy: none with a budget is named");
     if (rc == OK)
         rc = add_reference(out, in, m);
-    if (rc != OK || in->against == NULL)
-        return rc;
-    for (uint32_t i = 0; i < out->n; i++)
-        if (strcmp(out->choice[i].name, in->against) == 0)
-            return OK;
-    return err_set(m, ERR_INVAL, "--against: %.60s is not among the policies",
-                   in->against);
+    return rc == OK && in->against != NULL ? find_against(out, in, m) : rc;
 }
 
 struct choices_needs choices_needs(const struct choices *c)

@@ -65,14 +65,15 @@ uint32_t choice_entries(double budget, uint32_t n);
 struct choices {
     struct choice choice[CHOICES_MAX];
     uint32_t n;
+    char against[CHOICE_NAME_MAX]; /* its usual name; "": none */
 };
 
 struct choices_input {
     const struct config_list *policy; /* names; none: all that can be had */
     const struct config_list *budget; /* shares, as text */
-    const char *against; /* a name that must be among them, or NULL */
-    struct choice like;  /* settings of all */
-    uint32_t has;        /* of enum policy_need */
+    const char *against;              /* one that must be among them, or NULL */
+    struct choice like;               /* settings of all */
+    uint32_t has;                     /* of enum policy_need */
 };
 
 /* Every policy with every budget; none of them may be there twice. With a fate

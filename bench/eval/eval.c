@@ -92,7 +92,7 @@ static const struct option options[] = {
     {.name = "tasks",
      .type = OPT_LIST,
      .field = FIELD(tasks),
-     .dflt = "A,B2,F",
+     .shown_dflt = "A,B2,F",
      .word = "NAMES",
      .help = "What is asked: A (next tokens of a book), A2 (a passage again, "
              "with other names), B1 (one number told in a book), B2 (eight "
@@ -227,33 +227,64 @@ struct eval {
     char identity[IDENTITY_MAX];
 };
 
+static enum err unknown_task(const char *name, struct errmsg *m)
+{
+    const char *names[TASK_COUNT];
+    size_t n = 0;
+    if (strcmp(name, task_info(TASK_CHATS)->name) == 0)
+        return err_set(m, ERR_INVAL,
+                       "--tasks: conversations of your own are named with "
+                       "--chats FILE, without --tasks");
+    for (int t = 0; t < TASK_COUNT; t++)
+        if (t != TASK_CHATS)
+            names[n++] = task_info((enum task)t)->name;
+    return err_set(m, ERR_INVAL,
+                   "--tasks: there is no task \"%.20s\"; the nearest is "
+                   "\"%s\"",
+                   name, flags_nearest(name, names, n));
+}
+
+static enum err add_task(struct eval *e, const char *name, struct errmsg *m)
+{
+    enum task task;
+    if (task_find(&task, name, strlen(name)) != OK || task == TASK_CHATS)
+        return unknown_task(name, m);
+    for (uint32_t j = 0; j < e->n_tasks; j++)
+        if (e->task[j] == task)
+            return err_set(m, ERR_INVAL, "--tasks: %s is there twice", name);
+    e->task[e->n_tasks++] = task;
+    return OK;
+}
+
+/* What makes documents that are no conversations, or does not matter there. */
+static enum err check_chats(const struct eval *e, struct errmsg *m)
+{
+    const char *other = e->o.tasks.n > 0         ? "--tasks"
+                        : e->o.text.n > 0        ? "--text"
+                        : e->o.mode == LAB_AWARE ? "--mode aware"
+                                                 : NULL;
+    return other == NULL
+               ? OK
+               : err_set(m, ERR_INVAL,
+                         "--chats can't be together with %s: its documents are "
+                         "your conversations, and no question comes after "
+                         "them",
+                         other);
+}
+
 static enum err read_tasks(struct eval *e, struct errmsg *m)
 {
+    static const enum task usual[] = {TASK_A, TASK_B2, TASK_F};
+    enum err rc = OK;
     if (e->o.chats != NULL) {
         e->task[e->n_tasks++] = TASK_CHATS;
-        return OK;
+        return check_chats(e, m);
     }
-    for (size_t i = 0; i < e->o.tasks.n; i++) {
-        const char *name = e->o.tasks.item[i];
-        enum task task;
-        if (task_find(&task, name, strlen(name)) != OK || task == TASK_CHATS) {
-            const char *names[TASK_COUNT];
-            for (int t = 0; t < TASK_COUNT; t++)
-                names[t] = task_info((enum task)t)->name;
-            return err_set(
-                m, ERR_INVAL,
-                "--tasks: there is no task \"%.20s\"; the nearest is "
-                "\"%s\"",
-                name, flags_nearest(name, names, TASK_COUNT));
-        }
-        for (uint32_t j = 0; j < e->n_tasks; j++)
-            if (e->task[j] == task)
-                return err_set(m, ERR_INVAL, "--tasks: %s is there twice",
-                               name);
-        e->task[e->n_tasks++] = task;
-    }
-    return e->n_tasks > 0 ? OK
-                          : err_set(m, ERR_INVAL, "--tasks: none is named");
+    for (size_t i = 0; i < e->o.tasks.n && rc == OK; i++)
+        rc = add_task(e, e->o.tasks.item[i], m);
+    for (size_t i = 0; i < 3 && e->o.tasks.n == 0; i++)
+        e->task[e->n_tasks++] = usual[i];
+    return rc;
 }
 
 /* has: of enum policy_need. */
@@ -437,7 +468,7 @@ static enum err run(struct eval *e, const atomic_bool *stop, struct errmsg *m)
                                 .choice = e->choices.choice,
                                 .n_choices = e->choices.n,
                                 .n_docs = (uint32_t)e->o.docs,
-                                .against = e->o.against,
+                                .against = e->choices.against,
                                 .seed = (uint64_t)e->o.seed,
                                 .model = e->name,
                                 .gates = e->gates,

@@ -128,6 +128,32 @@ def test_the_table_says_how_much_was_routed(quick):
     assert line.endswith(f"| {100 * row['routed']:.0f}% |")
 
 
+def test_conversations(ebb, tiny, tmp_path):
+    """All policies that there are, budgets as they come, and a conversation so
+    short that an eighth of it is less than what is protected."""
+    told = {"role": "user", "content": "My dog Biscuit runs along the beach. "
+            * 10}
+    answer = {"role": "assistant", "content": "What a lovely dog."}
+    call = {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "c", "type": "function",
+         "function": {"name": "f", "arguments": "{}"}}]}
+    path = tmp_path / "chats.jsonl"
+    path.write_text("\r\n".join(json.dumps(x) for x in (
+        [told, answer], {"messages": [told, call]})) + "\r\n\r\n")
+    out = tmp_path / "out.json"
+    r = subprocess.run([ebb, "eval", "--model", tiny, "--gates",
+                        Path(tiny).with_name("gates.safetensors"), "--chats",
+                        path, "--json", out], capture_output=True, text=True,
+                       timeout=300)
+    assert r.returncode == 0, r.stderr
+    assert "chats: 1 answers; passed by: 1 empty\n" in r.stderr
+    found = rows(out)
+    assert {x["task"] for x in found} == {"chats"}
+    assert {0.125, 0.25, 0.5} < {x["budget"] for x in found
+                                 if x["policy"] in ("dbtrimkv", "full")}
+    assert "chats" in table_of(out, "--tasks", "chats")
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_stopped_run_says_whether_it_can_go_on(ebb, tiny, tmp_path, keep):
     # So many documents that it cannot be over before it is told to stop.
@@ -156,6 +182,12 @@ def test_a_stopped_run_says_whether_it_can_go_on(ebb, tiny, tmp_path, keep):
     (["--model", "m", "--policy", "dbtrimkv", "--gates", "none"],
      ["dbtrimkv", "gates"]),
     (["--model", "m", "--tasks", "B9"], ["B9", "B"]),
+    (["--model", "m", "--tasks", "chats"], ["--tasks", "--chats FILE"]),
+    (["--model", "m", "--chats", "c", "--tasks", "A"], ["--chats", "--tasks"]),
+    (["--model", "m", "--chats", "c", "--text", "t"], ["--chats", "--text"]),
+    (["--model", "m", "--chats", "c", "--mode", "aware"],
+     ["--chats", "--mode aware"]),
+    (["--model", "m", "--against", "keydif"], ["--against", "keydiff"]),
     (["--model", "m", "--policy", ""], ["--policy", "empty"]),
     (["--model", "m", "--tasks", ""], ["--tasks", "empty"]),
     (["--model", "m", "--budget="], ["--budget", "empty"]),

@@ -249,6 +249,29 @@ static void full_always_comes(void **state)
     assert_int_equal(c.choice[4].kind, CHOICE_FULL);
 }
 
+/* The names that --policy takes. */
+static void against_has_the_same_names(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {
+        {"retention", "dbtrimkv"}, {"selkv", "selkv-window"},
+        {"exact", "full"},         {"none", "full"},
+        {"full", "full"},          {"h2o+selkv:alpha=0.5", "h2o+merge"},
+        {"h2o+drop", "h2o"}};
+    char *policies[] = {"retention", "selkv", "h2o+merge"};
+    struct choices c;
+    struct errmsg m = {""};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (read(&c, policies, 3, names[i][0], &m) != OK)
+            fail_msg("%s", m.text);
+        assert_string_equal(c.against, names[i][1]);
+    }
+    assert_int_equal(read(&c, policies, 3, NULL, &m), OK);
+    assert_string_equal(c.against, "");
+    assert_int_equal(read(&c, policies, 3, "keydif", &m), ERR_NOTFOUND);
+    assert_non_null(strstr(m.text, "--against: there is no policy"));
+}
+
 /* By what they are, not by how they are written. */
 static void nothing_is_there_twice(void **state)
 {
@@ -294,6 +317,7 @@ int main(void)
         cmocka_unit_test(wrong_fates_are_told),
         cmocka_unit_test(a_merge_brings_the_policy_alone),
         cmocka_unit_test(full_always_comes),
+        cmocka_unit_test(against_has_the_same_names),
         cmocka_unit_test(nothing_is_there_twice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
