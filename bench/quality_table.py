@@ -6,13 +6,13 @@
 
 A table for each model, mode, context, seed, gates, settings and number of
 documents, whose heading says which of these differ: a line a policy and budget,
-a column a task and metric. The best figure of a budget, among the policies that keep other
-entries, is bold; a star says that its distance to the second, document by
-document, has an interval without zero, with 8 documents or more. Where the model is too weak for a task
-there is neither. Below stand the sentences about one
-policy (--of): its distance to the best other over all tasks of a run, its
-divergence as a share of the best other's, and its exact recall as a share of
-the full cache's. Then what each fate adds to its policy alone.
+a column a task and metric. The best figure of a budget, among the policies that
+keep other entries, is bold; a star says that its distance to the second,
+document by document, has an interval without zero, with 8 documents or more.
+Where the model is too weak for a task there is neither. Below stand the
+sentences about one policy (--of): its distance to the best other over all tasks
+of a run, its divergence as a share of the best other's, and its exact recall as
+a share of the full cache's. Then what each fate adds to its policy alone.
 
 Python's standard library only.
 """
@@ -115,9 +115,16 @@ def best_first(rows, budget, task, metric, policies):
                   key=lambda x: sign * x[0])
 
 
-def is_apart(r):
-    """A task's documents are as many as its row's."""
-    return r is not None and r["lo"] * r["hi"] > 0 and r["n"] >= SURE
+def is_apart(rows, policy, budget, column, second):
+    """Whether the best is so beyond doubt. Its run may have known less policies
+    than the table has: then another was the best other."""
+    task, metric = column
+    r = rows.get(task, policy, budget, metric + "_minus_best")
+    if r is None or r["n"] < SURE or r["lo"] * r["hi"] <= 0:
+        return False
+    other = rows.mean(task, r["against"], budget, metric)
+    sign = -1 if metric in HIGHER else 1
+    return other is not None and sign * other <= sign * second
 
 
 def is_weak(r):
@@ -136,8 +143,9 @@ def cell(rows, policy, budget, column):
         return text
     order = best_first(rows, budget, *column, rows.policies(budget))
     if order and order[0][1] == policy:
-        apart = rows.get(column[0], policy, budget, column[1] + "_minus_best")
-        text = f"**{text}**" + ("\\*" if is_apart(apart) else "")
+        apart = len(order) > 1 and \
+            is_apart(rows, policy, budget, column, order[1][0])
+        text = f"**{text}**" + ("\\*" if apart else "")
     return text
 
 
