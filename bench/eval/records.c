@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -162,9 +161,10 @@ static enum err open_file(struct records *r, struct errmsg *m)
     if (r->fd < 0)
         return err_set(m, ERR_IO, "cannot open %s: %s", r->path,
                        strerror(errno));
-    if (flock(r->fd, LOCK_EX | LOCK_NB) != 0)
-        return err_set(m, ERR_BUSY, "another evaluation writes to %s", r->path);
-    return read_all(r, m);
+    enum err rc = file_lock_open(r->fd, r->path, m);
+    if (rc == ERR_BUSY)
+        return err_set(m, rc, "another evaluation writes to %s", r->path);
+    return rc == OK ? read_all(r, m) : rc;
 }
 
 enum err records_open(struct records **out, const char *path,

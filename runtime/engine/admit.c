@@ -203,10 +203,9 @@ static bool may_have_room(const struct engine *e, const struct gen *g)
 static bool will_be_cut(const struct engine *e, const struct gen *g)
 {
     const struct forget_rules *r = &g->request.forget;
-    uint64_t cap = r->session_tokens > g->floor ? r->session_tokens : g->floor;
+    uint64_t all = (uint64_t)g->request.n_tokens * e->n_lists;
     return r->policy != FORGET_EXACT && !r->admission.off &&
-           ((r->session_tokens > 0 && g->request.n_tokens > cap) ||
-            g->request.n_tokens > e->pool_tokens);
+           (all > engine_cap(e, g) || g->request.n_tokens > e->pool_tokens);
 }
 
 /* What g can share. False: it waits for others, which is not for long. Nobody

@@ -10,7 +10,7 @@ enum {
 uint64_t engine_cap(const struct engine *e, const struct gen *g)
 {
     uint64_t most = g->request.forget.session_tokens;
-    if (most == 0 || !session_forgets(g->session))
+    if (most == 0 || g->request.forget.policy == FORGET_EXACT)
         return UINT64_MAX;
     return (most > g->floor ? most : g->floor) * e->n_lists;
 }
