@@ -1,5 +1,6 @@
 #include "bench/eval/choose.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,9 +9,16 @@
 #include "cache/select.h"
 #include "runtime/model/view.h"
 
+/* What was seen of a sequence. */
+struct look {
+    struct view *view;
+    uint32_t needs; /* that the view holds; 0: nothing was seen */
+};
+
 struct chooser {
     struct chooser_size size;
-    /* Of the sequence that was looked at. */
+    struct look *look; /* [n_looks] */
+    /* The sequence that was looked at last. */
     struct view *view;
     const struct probe *probe;
     uint32_t n_seen;
@@ -31,6 +39,17 @@ static enum err new_select(struct chooser *c, uint32_t n_lists)
     return select_new(&c->select, &size);
 }
 
+static enum err new_looks(struct chooser *c)
+{
+    enum err rc = OK;
+    c->look = calloc(c->size.n_looks, sizeof(*c->look));
+    if (c->look == NULL)
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < c->size.n_looks && rc == OK; i++)
+        rc = view_new(&c->look[i].view, c->size.model);
+    return rc;
+}
+
 enum err chooser_new(struct chooser **out, const struct chooser_size *size,
                      struct errmsg *m)
 {
@@ -42,8 +61,8 @@ enum err chooser_new(struct chooser **out, const struct chooser_size *size,
     c->size = *size;
     c->keep = malloc((size_t)n_lists * size->max_tokens);
     c->gone = calloc(pool_stats(size->pool).n_units, sizeof(*c->gone));
-    if (c->keep == NULL || c->gone == NULL ||
-        view_new(&c->view, size->model) != OK || new_select(c, n_lists) != OK) {
+    if (c->keep == NULL || c->gone == NULL || new_looks(c) != OK ||
+        new_select(c, n_lists) != OK) {
         chooser_free(c);
         return err_set(m, ERR_NOMEM, "no memory for the policies");
     }
@@ -55,19 +74,39 @@ void chooser_free(struct chooser *c)
 {
     if (c == NULL)
         return;
+    for (uint32_t i = 0; i < c->size.n_looks && c->look != NULL; i++)
+        view_free(c->look[i].view);
+    free(c->look);
     select_free(c->select);
-    view_free(c->view);
     free(c->keep);
     free(c->gone);
     free(c);
 }
 
-enum err chooser_look(struct chooser *c, const struct table *t,
-                      const struct probe *p, uint32_t n_seen, uint32_t needs)
+enum err chooser_look(struct chooser *c, uint32_t i,
+                      const struct chooser_subject *of, uint32_t needs)
 {
-    c->n_seen = n_seen;
-    c->probe = p;
-    return view_fill(c->view, t, p, n_seen, needs);
+    struct look *l = &c->look[i];
+    enum err rc = OK;
+    assert(i < c->size.n_looks);
+    c->view = l->view;
+    c->n_seen = of->n_seen;
+    c->probe = of->probe;
+    if (l->needs != 0 && (needs & ~l->needs) == 0)
+        return OK;
+    l->needs = 0;
+    rc = view_fill(l->view, of->table, of->probe, of->n_seen, needs);
+    if (rc == OK)
+        l->needs = needs;
+    return rc;
+}
+
+void chooser_forget(struct chooser *c)
+{
+    for (uint32_t i = 0; i < c->size.n_looks; i++) {
+        view_clear(c->look[i].view);
+        c->look[i].needs = 0;
+    }
 }
 
 /* Merges what is marked into what stays, and takes it out. */

@@ -25,6 +25,7 @@ struct chooser_size {
     struct workers *workers;
     const struct model *model;
     uint32_t max_tokens; /* of a table */
+    uint32_t n_looks;    /* sequences that are looked at side by side */
 };
 
 /* On OK the caller owns *out; what `size` points to is borrowed. ERR_NOMEM. */
@@ -33,17 +34,31 @@ MUST_CHECK enum err chooser_new(struct chooser **out,
                                 struct errmsg *m);
 void chooser_free(struct chooser *c); /* NULL is allowed */
 
-/* Looks at a sequence that has seen n_seen tokens: its cache, and the probe
- * that watched it (NULL: none did). needs: of enum policy_need. The probe must
- * stay as it is as long as chooser_apply() is called. */
-MUST_CHECK enum err chooser_look(struct chooser *c, const struct table *t,
-                                 const struct probe *p, uint32_t n_seen,
+/* A sequence that has seen n_seen tokens: its cache, and the probe that
+ * watched it (NULL: none did). Both must stay as they are as long as
+ * chooser_look() and chooser_apply() are called for it. */
+struct chooser_subject {
+    const struct table *table;
+    const struct probe *probe;
+    uint32_t n_seen;
+};
+
+/* Looks at a sequence, number i of n_looks, for chooser_apply(). needs: of
+ * enum policy_need. What was seen of number i is not read again until
+ * chooser_forget(), if it holds all that is needed; else `needs` takes its
+ * place. */
+MUST_CHECK enum err chooser_look(struct chooser *c, uint32_t i,
+                                 const struct chooser_subject *of,
                                  uint32_t needs);
 
-/* Takes the entries out of that cache, or out of a deep copy of it, that the
- * choice (CHOICE_PASS or CHOICE_POLICY) does not keep when n_entries a head
- * stay on average. Its units are its own. What the fate has done is added to
- * *counts; a probe with what it needs has watched. */
+/* Forgets all that was seen: the sequences are others from now on. */
+void chooser_forget(struct chooser *c);
+
+/* Takes the entries out of the cache looked at last (which is then to be
+ * forgotten), or out of a deep copy of it, that the choice (CHOICE_PASS or
+ * CHOICE_POLICY) does not keep when n_entries a head stay on average. Its units
+ * are its own. What the fate has done is added to *counts; a probe with what it
+ * needs has watched. */
 MUST_CHECK enum err chooser_apply(struct chooser *c, const struct choice *how,
                                   uint32_t n_entries, struct table *t,
                                   struct merge_counts *counts,

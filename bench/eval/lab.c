@@ -60,6 +60,12 @@ static uint32_t units_of_list(const struct lab_options *o)
     return prompt + DOCUMENT_QUESTIONS_MAX * (prompt + 2 * question) + probes;
 }
 
+/* Caches that are compressed: the document's, or every question's. */
+static uint32_t n_states_max(const struct lab_options *o)
+{
+    return o->mode == LAB_AWARE ? DOCUMENT_QUESTIONS_MAX : 1;
+}
+
 static enum err open_pool(struct lab *l, struct errmsg *m)
 {
     const struct model_info *i = model_info(l->o.model);
@@ -77,7 +83,7 @@ static enum err new_probes(struct lab *l, struct errmsg *m)
         POLICY_WINDOW | POLICY_PEAK | POLICY_COLUMNS | POLICY_FUTURE;
     const struct choices_needs *needs = &l->o.needs;
     bool is_watched = (needs->view & watched) || needs->fate;
-    uint32_t n = l->o.mode == LAB_AWARE ? DOCUMENT_QUESTIONS_MAX : 1;
+    uint32_t n = n_states_max(&l->o);
     struct probe_options o = {
         .n_window = needs->n_window > 0 ? needs->n_window : 1,
         .parts = (needs->view & POLICY_COLUMNS ? PROBE_COLUMNS : 0) |
@@ -110,7 +116,8 @@ enum err lab_new(struct lab **out, const struct lab_options *o,
     struct chooser_size size = {.pool = l->pool,
                                 .workers = o->workers,
                                 .model = o->model,
-                                .max_tokens = o->n_tokens + DOCUMENT_GIVEN_MAX};
+                                .max_tokens = o->n_tokens + DOCUMENT_GIVEN_MAX,
+                                .n_looks = n_states_max(o)};
     if (rc == OK)
         rc = chooser_new(&l->chooser, &size, m);
     if (rc == OK)
@@ -172,6 +179,8 @@ static void free_tables(struct table **t, uint32_t n)
 void lab_close(struct lab *l)
 {
     free_tables(l->state, DOCUMENT_QUESTIONS_MAX);
+    if (l->chooser != NULL)
+        chooser_forget(l->chooser);
     l->d = NULL;
     l->n_states = 0;
 }
@@ -346,8 +355,9 @@ static uint32_t n_seen(const struct lab *l, uint32_t i_state)
 
 static enum err look(struct lab *l, uint32_t i_state, uint32_t needs)
 {
-    return chooser_look(l->chooser, l->state[i_state], l->probe[i_state],
-                        n_seen(l, i_state), needs);
+    const struct chooser_subject of = {l->state[i_state], l->probe[i_state],
+                                       n_seen(l, i_state)};
+    return chooser_look(l->chooser, i_state, &of, needs);
 }
 
 /* Tokens [from, to) of the prompt. */
@@ -469,8 +479,10 @@ static enum err ask_staged(struct lab *l, const struct choice *c,
     for (uint32_t i = 0, from = 0; i < n_stages && rc == OK; i++) {
         uint32_t to = (uint32_t)((uint64_t)n * (i + 1) / n_stages);
         rc = feed(l, t[0], p, from, to);
+        const struct chooser_subject of = {t[0], p, to};
+        chooser_forget(l->chooser);
         if (rc == OK)
-            rc = chooser_look(l->chooser, t[0], p, to, c->policy->needs);
+            rc = chooser_look(l->chooser, 0, &of, c->policy->needs);
         if (rc == OK)
             rc = chooser_apply(l->chooser, c, choice_entries(c->budget, n),
                                t[0], &merged, m);

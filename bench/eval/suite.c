@@ -91,30 +91,37 @@ static bool is_stopped(const struct run *r)
     return r->s->stop != NULL && atomic_load(r->s->stop);
 }
 
-/* Asks the open document under all choices that are missing. */
+static enum err ask(struct run *r, const struct document *d, enum task task,
+                    uint32_t doc, const struct choice *c,
+                    const struct figures *full, struct errmsg *m)
+{
+    struct figures figures = *full;
+    enum err rc = OK;
+    if (is_stopped(r))
+        return err_set(m, ERR_CANCELLED, "stopped");
+    if (c->kind != CHOICE_FULL || r->answers != NULL)
+        rc = lab_ask(r->lab, c, &figures, m);
+    if (rc == OK)
+        rc = add(r, task, doc, c, &figures, m);
+    if (rc == OK && r->answers != NULL)
+        rc = note_answers(r, d, task, doc, c, m);
+    return rc;
+}
+
+/* Asks the open document under all choices that are missing; those of one
+ * policy one after the other, as the lab then looks at its caches once. */
 static enum err ask_all(struct run *r, const struct document *d, enum task task,
                         uint32_t doc, const struct figures *full,
                         struct errmsg *m)
 {
     const struct cells_input *in = &r->s->cells;
-    for (uint32_t i = 0; i < in->n_choices; i++) {
-        const struct choice *c = &in->choice[i];
-        struct figures figures = *full;
-        enum err rc = OK;
-        if (find(r, task, doc, c) != NULL)
-            continue;
-        if (is_stopped(r))
-            return err_set(m, ERR_CANCELLED, "stopped");
-        if (c->kind != CHOICE_FULL || r->answers != NULL)
-            rc = lab_ask(r->lab, c, &figures, m);
-        if (rc == OK)
-            rc = add(r, task, doc, c, &figures, m);
-        if (rc == OK && r->answers != NULL)
-            rc = note_answers(r, d, task, doc, c, m);
-        if (rc != OK)
-            return rc;
-    }
-    return OK;
+    const struct choice *c = in->choice;
+    enum err rc = OK;
+    for (uint32_t i = 0; i < in->n_choices; i++)
+        for (uint32_t j = i; j < in->n_choices && rc == OK; j++)
+            if (c[j].policy == c[i].policy && find(r, task, doc, &c[j]) == NULL)
+                rc = ask(r, d, task, doc, &c[j], full, m);
+    return rc;
 }
 
 static bool is_complete(const struct run *r, enum task task, uint32_t doc)

@@ -190,8 +190,9 @@ static int compare(const void *x, const void *y)
     return (*a > *b) - (*a < *b);
 }
 
-/* The entries by position. A list from which nothing was taken already is. */
-static void order_list(struct view *v, uint32_t i, uint64_t *key)
+/* The entries by position. A list from which nothing was taken already is:
+ * then true. */
+static bool order_list(struct view *v, uint32_t i, uint64_t *key)
 {
     const struct policy_list *l = &v->list[i];
     int32_t *pos = v->a.pos + l->first;
@@ -205,12 +206,13 @@ static void order_list(struct view *v, uint32_t i, uint64_t *key)
         ordered = ordered && (e == 0 || pos[e] > pos[e - 1]);
     }
     if (ordered)
-        return;
+        return true;
     qsort(key, l->n, sizeof(*key), compare);
     for (uint32_t e = 0; e < l->n; e++) {
         pos[e] = (int32_t)(key[e] >> 32);
         slot[e] = (uint32_t)key[e];
     }
+    return false;
 }
 
 static float norm_of(const float *x, uint32_t n)
@@ -256,7 +258,8 @@ static void permute(const uint32_t *slot, uint32_t n, float *row, float *copy)
         row[e] = copy[slot[e]];
 }
 
-static void read_window(struct view *v, uint32_t i, void *scratch)
+static void read_window(struct view *v, uint32_t i, bool is_ordered,
+                        void *scratch)
 {
     const struct policy_list *l = &v->list[i];
     size_t W = v->view.n_window, at = l->first * W;
@@ -265,7 +268,7 @@ static void read_window(struct view *v, uint32_t i, void *scratch)
                               .sum = v->a.window + at,
                               .peak = v->a.peak ? v->a.peak + at : NULL};
     probe_attention(v->probe, v->table, i, &rows, scratch);
-    for (size_t r = 0; r < W; r++) {
+    for (size_t r = 0; r < W && !is_ordered; r++) {
         permute(v->a.slot + l->first, l->n, rows.sum + r * l->n, scratch);
         if (rows.peak)
             permute(v->a.slot + l->first, l->n, rows.peak + r * l->n, scratch);
@@ -278,10 +281,10 @@ static void read_list(void *ctx, int task, int thread)
     uint32_t i = (uint32_t)task, d = v->view.head_dim;
     size_t head = (size_t)i * v->view.group;
     void *scratch = v->scratch + (size_t)thread * v->scratch_bytes;
-    order_list(v, i, scratch);
+    bool is_ordered = order_list(v, i, scratch);
     read_entries(v, i);
     if (v->a.window)
-        read_window(v, i, scratch);
+        read_window(v, i, is_ordered, scratch);
     if (v->a.future_mean)
         probe_future(v->probe, i, FUTURE, v->a.future_mean + head * d,
                      v->a.future_cov + head * d * d);

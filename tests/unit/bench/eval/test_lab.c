@@ -117,15 +117,15 @@ static void nothing_taken_out_changes_nothing(void **state)
 }
 
 /* The order of questions to the lab does not matter, nor do threads: the full
- * cache is still there. */
-static void a_document_stays_as_it_was(void **state)
+ * cache is still there, and what was seen of it for one policy does not stand
+ * for what another needs. */
+static void check_order(enum lab_mode mode, enum task task)
 {
-    (void)state;
     struct setup x, y;
     const char *policies[POLICIES_MAX];
     int n_policies = all_policies(policies);
-    setup_init(&x, LAB_AGNOSTIC, TASK_F, 1);
-    setup_init(&y, LAB_AGNOSTIC, TASK_F, 3);
+    setup_init(&x, mode, task, 1);
+    setup_init(&y, mode, task, 3);
     for (int p = 0; p < n_policies; p++) {
         struct figures a = ask(&x, policies[p], 0.25);
         struct figures b = ask(&y, policies[n_policies - 1 - p], 0.25);
@@ -138,6 +138,41 @@ static void a_document_stays_as_it_was(void **state)
     assert_true(full.metric[METRIC_NLL] == x.full.metric[METRIC_NLL]);
     setup_fini(&x);
     setup_fini(&y);
+}
+
+static void a_document_stays_as_it_was(void **state)
+{
+    (void)state;
+    check_order(LAB_AGNOSTIC, TASK_F);
+    check_order(LAB_AWARE, TASK_B2);
+}
+
+/* The next document is looked at anew: also where a policy has seen the one
+ * before. */
+static void documents_are_not_mixed_up(void **state)
+{
+    (void)state;
+    for (int mode = LAB_AGNOSTIC; mode <= LAB_AWARE; mode++) {
+        struct setup x, y;
+        struct errmsg m = {""};
+        setup_init(&x, (enum lab_mode)mode, TASK_B2, 1);
+        setup_init(&y, (enum lab_mode)mode, TASK_B2, 1);
+        struct figures first = ask(&x, "snapkv", 0.25);
+        lab_close(x.l);
+        struct document next = rig_document(&x.r, TASK_B2, 1);
+        assert_int_equal(lab_open(x.l, &next, &x.full, &m), OK);
+        struct figures other = ask(&x, "snapkv", 0.25);
+        lab_close(y.l);
+        assert_int_equal(lab_open(y.l, &next, &y.full, &m), OK);
+        struct figures fresh = ask(&y, "snapkv", 0.25);
+        assert_true(same_metrics(&other, &fresh));
+        assert_false(same_metrics(&other, &first));
+        lab_close(x.l);
+        lab_close(y.l);
+        document_fini(&next);
+        setup_fini(&x);
+        setup_fini(&y);
+    }
 }
 
 /* Sink and recent are the ends of the prompt: what "no-context" lacks and
@@ -191,7 +226,8 @@ static void cache_init(struct cache *x, const struct gate *gate)
     struct chooser_size size = {.pool = x->pool,
                                 .workers = x->r.workers,
                                 .model = x->r.model,
-                                .max_tokens = RIG_TOKENS};
+                                .max_tokens = RIG_TOKENS,
+                                .n_looks = 1};
     assert_int_equal(chooser_new(&x->c, &size, &m), OK);
     assert_int_equal(
         table_new(&x->t, x->pool, i->n_layers, i->n_kv_heads, RIG_TOKENS), OK);
@@ -199,8 +235,8 @@ static void cache_init(struct cache *x, const struct gate *gate)
         .table = x->t, .ids = d.prompt.id, .n = RIG_TOKENS};
     assert_int_equal(scoring_feed(x->s, &run), OK);
     assert_int_equal(fork_deep(&x->copy, x->t, RIG_TOKENS), OK);
-    assert_int_equal(
-        chooser_look(x->c, x->t, NULL, RIG_TOKENS, POLICY_LOG_BETA), OK);
+    const struct chooser_subject of = {x->t, NULL, RIG_TOKENS};
+    assert_int_equal(chooser_look(x->c, 0, &of, POLICY_LOG_BETA), OK);
     document_fini(&d);
 }
 
@@ -439,6 +475,7 @@ int main(void)
         cmocka_unit_test(equal_budgets_are_equal_entries),
         cmocka_unit_test(nothing_taken_out_changes_nothing),
         cmocka_unit_test(a_document_stays_as_it_was),
+        cmocka_unit_test(documents_are_not_mixed_up),
         cmocka_unit_test(the_question_is_part_of_an_aware_prompt),
         cmocka_unit_test(kept_entries_are_sinks_and_the_newest),
         cmocka_unit_test(a_small_budget_protects_less),

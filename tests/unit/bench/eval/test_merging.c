@@ -40,14 +40,16 @@ static void bench_open(struct bench *b)
     struct chooser_size size = {.pool = b->rig.pool,
                                 .workers = b->rig.workers,
                                 .model = b->rig.model,
-                                .max_tokens = N};
+                                .max_tokens = N,
+                                .n_looks = 1};
     assert_int_equal(chooser_new(&b->chooser, &size, NULL), OK);
     int32_t *tokens = golden_copy(&b->golden, "tokens", "i32");
     rig_feed_probe(&b->rig, b->table, b->probe, tokens, N, 50);
     free(tokens);
-    assert_int_equal(chooser_look(b->chooser, b->table, b->probe, N,
-                                  policy_find("selkv-window")->needs),
-                     OK);
+    const struct chooser_subject of = {b->table, b->probe, N};
+    assert_int_equal(
+        chooser_look(b->chooser, 0, &of, policy_find("selkv-window")->needs),
+        OK);
 }
 
 static void bench_close(struct bench *b)
