@@ -121,6 +121,18 @@ static enum err keep_answer(struct chats *c, const struct answer *a,
     return OK;
 }
 
+/* Where an answer is counted that is passed by; NULL: it is a document. */
+static size_t *passed_by(struct chats *c, const struct rendered *r)
+{
+    if (r->before.n > c->o.max_tokens)
+        return &c->passed.n_long;
+    if (r->before.n < CHATS_TOKENS_MIN)
+        return &c->passed.n_short;
+    if (n_common(&r->before, &r->whole) < r->before.n)
+        return &c->passed.n_apart; /* as when a template leaves thoughts out */
+    return r->n_answer == 0 ? &c->passed.n_empty : NULL;
+}
+
 /* *is_long: its prompt is, and so are all that follow. */
 static enum err add_answer(struct chats *c, const struct answer *a,
                            bool *is_long, struct errmsg *m)
@@ -130,18 +142,10 @@ static enum err add_answer(struct chats *c, const struct answer *a,
     *is_long = rc == OK && r.before.n > c->o.max_tokens;
     if (rc == OK && !*is_long)
         rc = render_answer(c, a, &r, m);
-    if (rc != OK)
-        ;
-    else if (*is_long)
-        c->passed.n_long++;
-    else if (r.before.n < CHATS_TOKENS_MIN)
-        c->passed.n_short++;
-    else if (n_common(&r.before, &r.whole) < r.before.n)
-        /* As when a template leaves thoughts out. */
-        c->passed.n_apart++;
-    else if (r.n_answer == 0)
-        c->passed.n_empty++;
-    else
+    size_t *passed = rc == OK ? passed_by(c, &r) : NULL;
+    if (passed != NULL)
+        ++*passed;
+    else if (rc == OK)
         rc = keep_answer(c, a, m);
     rendered_fini(&r);
     return rc;

@@ -150,16 +150,13 @@ static enum err apply_policy(struct chooser *c, const struct choice *how,
     return rc;
 }
 
-/* What a budget of n_entries a head protects: where it is too small for all,
- * sinks get at most half of it and the newest the rest, as under the other
- * policies (cache/policy/). */
+/* What a budget of n_entries a head protects. */
 static void protect(struct select_input *in, const struct choice *how,
                     uint32_t n_entries)
 {
-    uint32_t half = n_entries / 2;
-    in->n_sinks = how->n_sinks < half ? how->n_sinks : half;
-    uint32_t rest = n_entries - in->n_sinks;
-    in->n_recent = how->n_recent < rest ? how->n_recent : rest;
+    in->n_sinks = how->n_sinks;
+    in->n_recent = how->n_recent;
+    policy_protected(n_entries, &in->n_sinks, &in->n_recent);
     in->min_head = how->min_head < n_entries ? how->min_head : n_entries;
 }
 

@@ -67,6 +67,14 @@ static void gather(struct selection *s, uint32_t list)
                               .entry = e};
 }
 
+void policy_protected(uint32_t room, uint32_t *n_sinks, uint32_t *n_recent)
+{
+    if (*n_sinks > room / 2)
+        *n_sinks = room / 2;
+    if (*n_recent > room - *n_sinks)
+        *n_recent = room - *n_sinks;
+}
+
 /* Marks what always stays in a list of which `capacity` entries may stay, and
  * nothing else. Returns how many: no more than `capacity`. */
 static uint32_t protect(struct selection *s, uint32_t list, uint32_t capacity)
@@ -78,10 +86,7 @@ static uint32_t protect(struct selection *s, uint32_t list, uint32_t capacity)
         uint32_t own = s->policy->recent(s->view, p);
         recent = own > recent ? own : recent;
     }
-    if (sinks > capacity / 2)
-        sinks = capacity / 2;
-    if (recent > capacity - sinks)
-        recent = capacity - sinks;
+    policy_protected(capacity, &sinks, &recent);
     for (uint32_t e = 0; e < l->n; e++) {
         int64_t pos = l->pos[e];
         uint8_t stays = pos < sinks || pos + recent >= s->view->n_seen;

@@ -193,13 +193,16 @@ uint32_t policy_looks_at(const struct policy *policy,
                          const struct policy_view *v,
                          const struct policy_params *p, uint32_t layer);
 
+/* How many of the first and of the last positions always stay where `room`
+ * entries of a list do: as many as asked for, or where that is more than `room`
+ * sinks get at most half of it and the newest the rest. */
+void policy_protected(uint32_t room, uint32_t *n_sinks, uint32_t *n_recent);
+
 /* What stays of a sequence with these scores: keep[v->n_entries] becomes 0 or
- * 1. Protection and budget: as said above; where B is so small that the
- * protected alone exceed it, sinks get at most half of it and the newest the
- * rest. Exactly min(n, capacity) a list are kept under POLICY_PER_HEAD and
- * POLICY_PER_LAYER, and as many over a layer or the sequence under the
- * others. POLICY_PER_LAYER asks that the lists of a layer have the same
- * positions. */
+ * 1. Protection and budget: as said above and by policy_protected(). Exactly
+ * min(n, capacity) a list are kept under POLICY_PER_HEAD and POLICY_PER_LAYER,
+ * and as many over a layer or the sequence under the others. POLICY_PER_LAYER
+ * asks that the lists of a layer have the same positions. */
 MUST_CHECK enum err policy_select(const struct policy *policy,
                                   const struct policy_view *v,
                                   const struct policy_params *p,

@@ -259,10 +259,17 @@ static enum err add_tool_calls(cJSON *message, const cJSON *source,
 
 /* --- Messages --- */
 
+/* OpenAI's newer name of the role that gives instructions means no other. */
+static const char *kind_of(const char *role)
+{
+    return strcmp(role, "developer") == 0 ? "system" : role;
+}
+
 static bool is_to_mark(const struct chat_options *o, const cJSON *role)
 {
     for (size_t i = 0; i < o->n_mark; i++)
-        if (cJSON_IsString(role) && strcmp(role->valuestring, o->mark[i]) == 0)
+        if (cJSON_IsString(role) &&
+            strcmp(kind_of(role->valuestring), kind_of(o->mark[i])) == 0)
             return true;
     return false;
 }

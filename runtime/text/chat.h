@@ -37,7 +37,8 @@ struct chat_options {
     bool continue_final_message; /* the last message stays open: the text ends
                                     where its content does */
     /* Roles whose messages are to be found again: what they say is marked in
-     * the output (jinja.h), as far as the template shows it. */
+     * the output (jinja.h), as far as the template shows it. `system` and
+     * `developer` are one role here. */
     const char *const *mark;
     size_t n_mark;
     int64_t now; /* seconds since 1970, for templates that show the date */

@@ -305,6 +305,26 @@ static void what_some_roles_say_can_be_found_again(void **state)
     }
 }
 
+/* Whether the template knows the newer name or not. */
+static void developer_and_system_are_found_under_either_name(void **state)
+{
+    static const char chat[] = "[{\"role\":\"system\",\"content\":\"a\"},"
+                               "{\"role\":\"developer\",\"content\":\"b\"},"
+                               "{\"role\":\"user\",\"content\":\"c\"}]";
+    static const char *const templates[] = {
+        "{% for m in messages %}{{ m.content }}|{% endfor %}",
+        "{% for m in messages %}{{ m.content if m.role != 'developer' else "
+        "m.content }}|{% endfor %}"};
+    static const char *const names[] = {"system", "developer"};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 2; j++) {
+            char *text = marked_text(templates[i], chat, &names[j], 1);
+            assert_string_equal(text, "[a]|[b]|c|");
+            free(text);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_bad_template_is_refused_when_it_is_made),
         cmocka_unit_test(rendering_leaves_the_messages_alone),
         cmocka_unit_test(what_some_roles_say_can_be_found_again),
+        cmocka_unit_test(developer_and_system_are_found_under_either_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
