@@ -34,7 +34,8 @@ FLAGS    = $(STD) $(WARN) -ffp-contract=off -fno-strict-aliasing -I. -MMD -MP \
 # The one place where an instruction set is named: files of kernels that are
 # only called after the CPU was asked.
 ISA      = $(if $(findstring avx2,$<),-mavx2 -mfma -mf16c) \
-           $(if $(findstring avx512,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+           $(if $(findstring avx512,$<),-mavx512f -mavx512bw -mavx512vl -mavx512dq \
+             -mavx512vnni -mfma -mf16c)
 LIBS     = -lmicrohttpd -lcjson -lpcre2-8 -lutf8proc -lcrypto -lm -lpthread
 MALLOC   = $(if $(SAN),,-ljemalloc)
 

@@ -54,7 +54,7 @@ struct bench {
 static const char usage[] =
     "ebb bench --model FILE [options]\n"
     "  --threads N       compute threads (default: the CPUs we may use)\n"
-    "  --kernels NAME    auto, reference or avx2 (default: auto)\n"
+    "  --kernels NAME    auto, reference, avx2 or avx512 (default: auto)\n"
     "  --kv-type TYPE    f16, q8_0 or f32 (default: f16)\n"
     "  --prompts LIST    prompt lengths (default: 128,512,2048)\n"
     "  --batches LIST    sequences decoded together (default: 1,4,8)\n"

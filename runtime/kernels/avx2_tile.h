@@ -35,6 +35,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/dtype.h"
 #include "runtime/kernels/ops.h"
@@ -58,6 +59,17 @@ struct avx2_act {
     float s[OPS_ACT_TILE];        /* d * sum of q */
     int32_t sum[2][OPS_ACT_TILE]; /* sum of q[0..15], q[16..31] */
 };
+
+/* X(type) for every packed type. */
+#define AVX2_EACH_TYPE(X)                                                      \
+    X(Q8_0)                                                                    \
+    X(Q4_0)                                                                    \
+    X(Q4_1)                                                                    \
+    X(Q5_0)                                                                    \
+    X(Q5_1)                                                                    \
+    X(Q4_K)                                                                    \
+    X(Q5_K)                                                                    \
+    X(Q6_K)
 
 /* Byte offsets inside a block of a type; 0 where the type has none. */
 struct avx2_format {
@@ -224,6 +236,17 @@ AVX2_INLINE __m256 avx2_min(enum dtype type, const uint8_t *head,
     __m256 m = _mm256_mul_ps(avx2_f16(head + f.m + half * 16),
                              _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(s)));
     return _mm256_xor_ps(m, _mm256_set1_ps(-0.0f));
+}
+
+/* y[0 .. n) = tile[0 .. n); the last tile of a matrix may be cut. */
+AVX2_INLINE void avx2_put_rows(float *y, const float *tile, int64_t n)
+{
+    if (n >= OPS_ROW_TILE) {
+        _mm256_storeu_ps(y, _mm256_loadu_ps(tile));
+        _mm256_storeu_ps(y + 8, _mm256_loadu_ps(tile + 8));
+    } else {
+        memcpy(y, tile, sizeof(float) * (size_t)n);
+    }
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* ops.h - the operations a model step is made of, as one table.
  *
- * Every implementation (plain C reference, AVX2) fills the same table; which
- * one runs is chosen once, at start. The plain C one works on float32
+ * Every implementation (plain C reference, AVX2, AVX-512) fills the same table;
+ * which one runs is chosen once, at start. The plain C one works on float32
  * activations and is the oracle of the others' tests.
  *
  * Promises every implementation keeps (docs/design: determinism):
@@ -75,7 +75,7 @@ struct attend_args {
 };
 
 struct ops {
-    const char *name; /* "reference", "avx2" */
+    const char *name; /* "reference", "avx2", "avx512" */
 
     /* Bytes of the packed form of w (rows padded to OPS_ROW_TILE); 0 when
      * matmul reads w->raw. Weights of floating point (F32, F16, BF16) have
@@ -162,6 +162,10 @@ extern const struct ops ops_reference;
 
 /* The AVX2 + FMA + F16C table, or NULL where CPU or OS lack them. */
 const struct ops *ops_avx2(void);
+
+/* The AVX-512 table (F, BW, DQ, VL and VNNI), or NULL likewise. It gives the
+ * bits of the AVX2 table. */
+const struct ops *ops_avx512(void);
 
 /* The fastest table that runs here. */
 const struct ops *ops_best(void);

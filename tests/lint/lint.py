@@ -406,8 +406,8 @@ def tidy(files):
                    "--extra-arg=-mf16c"]
         elif "avx512" in name:
             isa = [f"--extra-arg=-m{x}" for x in
-                   ("avx512f", "avx512bw", "avx512vl", "avx512dq", "fma",
-                    "f16c")]
+                   ("avx512f", "avx512bw", "avx512vl", "avx512dq",
+                    "avx512vnni", "fma", "f16c")]
         return ["clang-tidy", "--quiet", "--extra-arg=-std=c11",
                 "--extra-arg=-D_GNU_SOURCE", "--extra-arg=-I.", *isa]
     for name, out in in_parallel(command, sources(files, ".c")):

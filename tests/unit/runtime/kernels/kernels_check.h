@@ -21,12 +21,13 @@
 #include "runtime/kernels/ops.h"
 #include "runtime/kernels/quant.h"
 
-enum { CHECK_TABLES = 2 };
+enum { CHECK_TABLES = 3 };
 
 /* Table i, or NULL (with a line on stderr) where this CPU cannot run it. */
 static inline const struct ops *check_table(int i)
 {
-    static const char *const names[CHECK_TABLES] = {"reference", "avx2"};
+    static const char *const names[CHECK_TABLES] = {"reference", "avx2",
+                                                    "avx512"};
     const struct ops *o = ops_find(names[i]);
     if (o == NULL)
         fprintf(stderr, "SKIPPED: this CPU or OS cannot run %s\n", names[i]);

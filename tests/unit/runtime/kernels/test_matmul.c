@@ -228,6 +228,30 @@ static void a_large_batch_has_the_bits_of_its_rows(void **state)
     }
 }
 
+/* Hosts must agree, whichever of the two they run. */
+static void avx512_gives_the_bits_of_avx2(void **state)
+{
+    (void)state;
+    enum { ROWS = 40, N = 71 };
+    const struct ops *narrow = check_table(1), *wide = check_table(2);
+    for (int t = 0; wide != NULL && t < N_TYPES; t++) {
+        for (int64_t cols = 256; cols <= 2560; cols += 256) {
+            struct problem p =
+                problem_new(narrow, TYPES[t], ROWS, cols, N, (uint64_t)cols);
+            struct problem q =
+                problem_new(wide, TYPES[t], ROWS, cols, N, (uint64_t)cols);
+            for (int64_t n = 1; n <= N; n += n < 12 ? 1 : 7) {
+                multiply(&p, 0, n, ROWS, p.y);
+                multiply(&q, 0, n, ROWS, q.y);
+                assert_memory_equal(p.y, q.y,
+                                    sizeof(float) * (size_t)(n * ROWS));
+            }
+            problem_free(&p);
+            problem_free(&q);
+        }
+    }
+}
+
 /* Fills the batch with rows of magnitudes that conversions could trip over,
  * and checks each row by itself. */
 static void extreme_activations_give_finite_and_right_products(void **state)
@@ -349,6 +373,7 @@ int main(void)
         cmocka_unit_test(widths_of_one_block_and_odd_numbers_of_blocks_work),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_batch_and_row_range),
         cmocka_unit_test(a_large_batch_has_the_bits_of_its_rows),
+        cmocka_unit_test(avx512_gives_the_bits_of_avx2),
         cmocka_unit_test(extreme_activations_give_finite_and_right_products),
         cmocka_unit_test(an_outlier_in_a_block_costs_only_that_block_precision),
         cmocka_unit_test(a_nan_or_infinite_activation_is_seen_in_the_products),

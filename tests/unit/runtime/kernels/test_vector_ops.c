@@ -137,11 +137,13 @@ static void tables_are_found_by_name(void **state)
     (void)state;
     assert_ptr_equal(ops_find("reference"), &ops_reference);
     assert_ptr_equal(ops_find("avx2"), ops_avx2());
+    assert_ptr_equal(ops_find("avx512"), ops_avx512());
     assert_null(ops_find("avx3"));
     assert_null(ops_find(""));
     const struct ops *best = ops_best();
     assert_ptr_equal(ops_find(best->name), best);
-    assert_ptr_equal(best, ops_avx2() != NULL ? ops_avx2() : &ops_reference);
+    const struct ops *narrow = ops_avx2() != NULL ? ops_avx2() : &ops_reference;
+    assert_ptr_equal(best, ops_avx512() != NULL ? ops_avx512() : narrow);
 }
 
 static void softmax_is_that_of_float64(void **state)
