@@ -3,6 +3,7 @@
 
     bench/quality.py STAGE... [--model FILE] [--second FILE] [--best NAMES]
                      [--split test|dev] [--out DIR] [--threads N] [--dry-run]
+                     [--fresh] [--keep]
 
 Stages, each one or more runs of `build/ebb eval` (docs/quality.md says what
 they are for):
@@ -17,11 +18,15 @@ they are for):
 
 All rows go to quality.json in --out, and a page a run to quality-*.html there.
 A run that was interrupted goes on when the same stage is named again: what is
-in quality.json.part is not measured twice. Hours are printed for each run.
+in quality.json.part is not measured twice. It begins with what this repository
+keeps of earlier runs (bench/results), so that a run may go on on another
+machine; --fresh measures everything again, --keep puts there what --out has.
+Hours are printed for each run.
 bench/quality_table.py makes tables of the rows. Texts: `make texts USE="dev
 test"`. Python's standard library only.
 """
 import argparse
+import lzma
 import subprocess
 import sys
 import time
@@ -29,6 +34,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
+KEPT = ROOT / "bench" / "results" / "cells.jsonl.xz"
 POLICIES = ["dbtrimkv", "trimkv", "selkv-window", "snapkv", "adakv",
             "pyramidkv", "h2o", "tova", "r-kv", "streamingllm", "keydiff",
             "knorm", "expected-attention", "random", "fastv"]
@@ -123,10 +129,32 @@ def commands(options):
             for m in (models[i - 1] for i in r["models"])]
 
 
+def begin(part, fresh):
+    """A file of cells that is not there begins with the kept ones."""
+    part.parent.mkdir(parents=True, exist_ok=True)
+    if not part.exists() and KEPT.exists() and not fresh:
+        part.write_bytes(lzma.decompress(KEPT.read_bytes()))
+
+
+def keep(part):
+    """Sorted, so that the same cells are the same file."""
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    cells = sorted(set(part.read_text().splitlines(keepends=True)))
+    KEPT.write_bytes(lzma.compress("".join(cells).encode(), preset=9))
+    print(f"{len(cells)} cells in {KEPT}", flush=True)
+
+
+def stage(name):
+    if name not in STAGES:
+        raise argparse.ArgumentTypeError(
+            f"'{name}' is none of {', '.join(STAGES)}")
+    return name
+
+
 def arguments(argv):
     p = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    p.add_argument("stage", nargs="+", choices=STAGES)
+    p.add_argument("stage", nargs="*", type=stage, help=", ".join(STAGES))
     p.add_argument("--model", type=Path, help="else the default one")
     p.add_argument("--second", type=Path, help="of final; else Qwen2.5 0.5B")
     p.add_argument("--best", default=",".join(BEST),
@@ -137,21 +165,32 @@ def arguments(argv):
     p.add_argument("--threads")
     p.add_argument("--dry-run", action="store_true",
                    help="print the commands only")
-    return p.parse_args(argv)
+    p.add_argument("--fresh", action="store_true",
+                   help="do not begin with the kept cells")
+    p.add_argument("--keep", action="store_true",
+                   help="put all cells into bench/results at the end")
+    options = p.parse_args(argv)
+    if not options.stage and not options.keep:
+        p.error("name a stage, or --keep")
+    return options
 
 
 def main(argv=None):
     options = arguments(argv)
+    part = options.out / "quality.json.part"
+    if not options.dry_run:
+        begin(part, options.fresh)
     for line in commands(options):
         print(" ".join(line), flush=True)
         if options.dry_run:
             continue
-        options.out.mkdir(parents=True, exist_ok=True)
         start = time.monotonic()
         status = subprocess.run(line, stdout=subprocess.DEVNULL).returncode
         print(f"{(time.monotonic() - start) / 3600:.2f} hours", flush=True)
         if status != 0:
             sys.exit(status)
+    if options.keep and not options.dry_run:
+        keep(part)
 
 
 if __name__ == "__main__":

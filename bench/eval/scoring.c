@@ -75,13 +75,29 @@ static uint32_t argmax(const float *x, uint32_t n)
     return best;
 }
 
+/* Sums over a vocabulary run in so many chains, which do not wait for one
+ * another. */
+enum { CHAINS = 8 };
+
+static double sum_of(const double chain[CHAINS])
+{
+    double sum = 0;
+    for (int j = 0; j < CHAINS; j++)
+        sum += chain[j];
+    return sum;
+}
+
 /* log of the sum of exp(x - max). */
 static double log_sum(const float *x, uint32_t n, float max)
 {
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += expf(x[i] - max);
-    return log(sum);
+    double chain[CHAINS] = {0};
+    uint32_t i = 0;
+    for (; i + CHAINS <= n; i += CHAINS)
+        for (uint32_t j = 0; j < CHAINS; j++)
+            chain[j] += expf(x[i + j] - max);
+    for (; i < n; i++)
+        chain[0] += expf(x[i] - max);
+    return log(sum_of(chain));
 }
 
 /* p and its entropy from logits: -sum p log p = lse - sum p (x - max). */
@@ -104,10 +120,14 @@ static double divergence(const struct scoring *s, const float *x, uint32_t i,
                          float max, double lse)
 {
     const float *p = s->p + (size_t)i * s->n_vocab;
-    double dot = 0;
-    for (uint32_t v = 0; v < s->n_vocab; v++)
-        dot += p[v] * ((double)x[v] - max);
-    return lse - dot - s->reference[i].entropy;
+    double chain[CHAINS] = {0};
+    uint32_t v = 0;
+    for (; v + CHAINS <= s->n_vocab; v += CHAINS)
+        for (uint32_t j = 0; j < CHAINS; j++)
+            chain[j] += p[v + j] * ((double)x[v + j] - max);
+    for (; v < s->n_vocab; v++)
+        chain[0] += p[v] * ((double)x[v] - max);
+    return lse - sum_of(chain) - s->reference[i].entropy;
 }
 
 static void score_row(void *ctx, int task, int thread)

@@ -33,6 +33,34 @@ def test_every_name_is_known(ebb, stage, n):
             "other.gguf" in r.stderr, r.stderr
 
 
+def test_cells_are_kept_and_taken_up_again(tmp_path, monkeypatch, capsys):
+    kept = tmp_path / "results" / "cells.jsonl.xz"
+    monkeypatch.setattr(long_runs, "KEPT", kept)
+    part = tmp_path / "one" / "quality.json.part"
+    long_runs.begin(part, False)
+    assert not part.exists()
+    part.write_text('{"b":1}\n{"a":1}\n{"b":1}\n')
+    long_runs.main(["--keep", "--out", str(part.parent)])
+    assert "2 cells" in capsys.readouterr().out
+    other = tmp_path / "two" / "quality.json.part"
+    long_runs.begin(other, True)
+    assert not other.exists()
+    long_runs.begin(other, False)
+    assert other.read_text() == '{"a":1}\n{"b":1}\n'
+    # What is being measured is not thrown away for what was kept.
+    other.write_text("mine\n")
+    long_runs.begin(other, False)
+    assert other.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("argv, said", [
+    ([], "name a stage"), (["nonsense"], "'nonsense' is none of screening")])
+def test_a_wrong_stage_is_an_error(argv, said, capsys):
+    with pytest.raises(SystemExit) as e:
+        long_runs.arguments(argv)
+    assert e.value.code == 2 and said in capsys.readouterr().err
+
+
 def test_stages_cover_what_there_is(ebb):
     names = lines("screening")[0]
     policies = names[names.index("--policy") + 1].split(",")
