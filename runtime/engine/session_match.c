@@ -112,6 +112,19 @@ static bool has_pinned(const struct session *s, uint32_t end,
     return true;
 }
 
+/* What s pinned and the request does not would have lost entries like others.
+ */
+static bool pins_no_more(const struct session *s, uint32_t end,
+                         const struct session_wish *wish)
+{
+    for (uint32_t i = 0; i < s->n_pins; i++)
+        for (uint32_t pos = (uint32_t)s->pin[i].from;
+             pos < smaller((uint32_t)s->pin[i].to, end); pos++)
+            if (!is_pinned(wish, pos))
+                return false;
+    return true;
+}
+
 static struct session_below *below(struct session *s, uint32_t pos)
 {
     struct session_below *b = &s->below;
@@ -162,9 +175,13 @@ static bool serves(struct session *s, uint32_t n,
     bool is_capped = wish->rules->policy != FORGET_EXACT && most > 0;
     if (is_capped && n_fixed(s, n) > most)
         return false;
-    if (s->n_lost == 0)
+    if (session_is_pristine(s))
         return true;
-    return has_pinned(s, n, wish) &&
+    /* Complete, but with turned keys: it would pass for what was computed. */
+    if (s->rope != s->n_stored &&
+        below(s, n)->n_entries == (uint64_t)n * t->n_layers * t->n_kv_heads)
+        return false;
+    return has_pinned(s, n, wish) && pins_no_more(s, n, wish) &&
            (n >= s->lost_at || was_like_new(s, n, wish));
 }
 
@@ -188,7 +205,7 @@ struct candidates {
 static void add_candidate(struct candidates *c, struct session *s, uint32_t n)
 {
     const struct candidate new = {s, n};
-    if (s->n_lost == 0) {
+    if (session_is_pristine(s)) {
         c->whole = n > c->whole.n ? new : c->whole;
         return;
     }
@@ -204,7 +221,7 @@ static void add_candidate(struct candidates *c, struct session *s, uint32_t n)
 /* How long a session must agree to become a candidate. */
 static uint32_t least(const struct candidates *c, const struct session *s)
 {
-    if (s->n_lost == 0)
+    if (session_is_pristine(s))
         return c->whole.n + 1;
     return c->n < LOOKS_MAX ? 1 : c->lossy[LOOKS_MAX - 1].n + 1;
 }

@@ -416,7 +416,8 @@ static void a_question_that_its_answer_pushed_out_is_read_again(void **state)
     }
 }
 
-/* A beginning that lost what the next request pins is not used. */
+/* A beginning that lost what the next request pins is not used, nor one that
+ * kept what it does not pin. */
 static void what_is_pinned_is_not_taken_from_a_lossy_beginning(void **state)
 {
     (void)state;
@@ -446,6 +447,9 @@ static void what_is_pinned_is_not_taken_from_a_lossy_beginning(void **state)
     q.n_pins = 1;
     s = finish(toy_submit(b.e, &q));
     assert_int_equal(s.cached_tokens, 160);
+    /* Who pins nothing would have kept others in its place. */
+    s = finish(ask(b.e, p, 180, 0, r));
+    assert_int_equal(s.cached_tokens, 0);
     toy_tear_down(&b);
 }
 
@@ -574,15 +578,16 @@ static void a_chat_goes_on_beyond_the_context(void **state)
                              s.evicted_entries,
                          true);
 
-        /* Complete again after a rollback, but its keys are turned: nobody
-         * else may use it. */
+        /* Its first tokens are all there, but their keys are turned: nobody may
+         * take them for what was computed. */
         int32_t q4[24];
         toy_prompt(q4, 24, 99);
         memcpy(q4, p, 4 * sizeof(*p));
         q4[4] = (p[4] + 1) % TOY_END;
         s = finish(ask(b.e, q4, 24, 0, r));
-        assert_int_equal(s.cached_tokens, 4);
+        assert_int_equal(s.cached_tokens, 0);
         assert_int_equal(s.evicted_entries, 0);
+        toy_expect(ask(b.e, q4, 24, 5, r), q4, 24, 5);
         toy_expect(toy_ask(b.e, q4, 24, 5), q4, 24, 5);
 
         /* Not without a cap below the context, not exact, not uncut. */
