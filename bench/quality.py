@@ -78,7 +78,7 @@ def rest(best):
 
 def ablation(_):
     off = ("alpha=0", "min-mass=0:max-ratio=0")
-    policies = merges(MERGED) + \
+    policies = MERGED + merges(MERGED) + \
         [f"{p}+merge:{o}" for p in MERGED for o in off]
     return [run([1], "agnostic", "A,B2,E1,F", policies, docs=40)]
 

@@ -27,13 +27,13 @@ static void cut_what_is_shared(struct engine *e, const struct evict_limit *l,
             !session_find_shared(l[i].session, &i_list, &i_unit))
             continue;
         (void)engine_own_units(e, l[i].session);
-        engine_cut(e, &l[i], 1);
+        (void)engine_cut(e, &l[i], 1);
     }
 }
 
 static void cut_all(struct engine *e, const struct evict_limit *l, uint32_t n)
 {
-    engine_cut(e, l, n);
+    (void)engine_cut(e, l, n);
     cut_what_is_shared(e, l, n);
 }
 

@@ -5,16 +5,16 @@
 #include "base/clock.h"
 #include "runtime/engine/engine_internal.h"
 
-void engine_cut(struct engine *e, const struct evict_limit *l, uint32_t n)
+uint64_t engine_cut(struct engine *e, const struct evict_limit *l, uint32_t n)
 {
     struct evict_result r;
     if (n == 0)
-        return;
+        return 0;
     int64_t start = clock_us();
     engine_finish_gates(e);
     evict_cut(e->cuts, l, n, &r);
     engine_note_stall(e, start);
-    (void)engine_count(e, &r);
+    return engine_count(e, &r);
 }
 
 uint64_t engine_slice(const struct engine *e)

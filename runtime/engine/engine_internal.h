@@ -187,8 +187,9 @@ void engine_note_stall(struct engine *e, int64_t start);
 /* Copies, for this session alone, what others share with it. False: no unit is
  * free for the rest, and none can be had. */
 bool engine_own_units(struct engine *e, struct session *s);
-/* cut.c. Cuts n sessions to their limits, at once. */
-void engine_cut(struct engine *e, const struct evict_limit *l, uint32_t n);
+/* cut.c. Cuts n sessions to their limits, at once; returns the entries that
+ * left. */
+uint64_t engine_cut(struct engine *e, const struct evict_limit *l, uint32_t n);
 /* Leaves a cut to engine_cut_some() where others would feel it, and its session
  * waits. False: it is not that large, or can only be made at once. */
 bool engine_cut_later(struct engine *e, struct gen *g,

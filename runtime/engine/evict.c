@@ -39,6 +39,7 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
     e->cause = new_array(e, n, sizeof(*e->cause));
     e->group = new_array(e, n + 1, sizeof(*e->group));
     e->job = new_array(e, lists, sizeof(*e->job));
+    e->owed = new_array(e, n, sizeof(*e->owed));
     e->user = new_array(e, n, sizeof(*e->user));
     e->user_table = new_array(e, n, sizeof(*e->user_table));
     e->shared = new_array(e, n, sizeof(*e->shared));
@@ -46,8 +47,8 @@ enum err evict_new(struct evict **out, const struct evict_setup *o)
     e->unit_users =
         new_array(e, o->only_cuts ? 1 : n_units, sizeof(*e->unit_users));
     if (!e->tenant || !e->unit_users || !e->share || !e->session || !e->of ||
-        !e->cause || !e->group || !e->job || !e->user || !e->user_table ||
-        !e->shared || select_new(&e->select, &size) != OK) {
+        !e->cause || !e->group || !e->job || !e->owed || !e->user ||
+        !e->user_table || !e->shared || select_new(&e->select, &size) != OK) {
         evict_free(e);
         return ERR_NOMEM;
     }
@@ -70,6 +71,7 @@ void evict_free(struct evict *e)
     free(e->shared);
     free(e->user_table);
     free(e->user);
+    free(e->owed);
     free(e->job);
     free(e->group);
     free(e->cause);
@@ -254,6 +256,14 @@ static uint64_t split(struct group *g, uint32_t n, uint64_t k)
     return given;
 }
 
+/* What leaves a prompt under pressure leaves by other rules than it would once
+ * the prompt is read. */
+static bool is_for_admission(const struct evict *e, const struct session *s)
+{
+    return s->is_read && (forget_ranking(&s->rules) != s->rules.policy ||
+                          (e->o.watches && watch_can_merge(e->o.watches, s)));
+}
+
 static uint64_t split_between_groups(struct evict *e, uint64_t k)
 {
     uint32_t n = find_groups(e);
@@ -267,7 +277,8 @@ static uint64_t split_between_groups(struct evict *e, uint64_t k)
         struct session *s = e->of[g->i];
         uint64_t most = table_n_entries(s->table) - g->share;
         e->share[g->i] = g->share;
-        (void)ask_policy(e, s, ENGINE_PRESSURE, most);
+        if (!is_for_admission(e, s))
+            (void)ask_policy(e, s, ENGINE_PRESSURE, most);
         limit(e, &e->session[g->i], s, ENGINE_PRESSURE, most, true);
     }
     return k;
@@ -278,6 +289,7 @@ void evict_begin(struct evict *e, uint64_t k, bool squeeze)
     e->in.n_sessions = 0;
     for (struct session *s = e->o.sessions->oldest; s; s = s->newer)
         (void)evict_add(e, s, ENGINE_PRESSURE);
+    e->is_squeeze = squeeze;
     if (!squeeze)
         k = split_between_groups(e, k);
     evict_start(e, k, true);
@@ -341,17 +353,41 @@ static void find_tables(struct evict *e)
             e->session[i].table = e->of[i]->table;
 }
 
+/* What was chosen of prompts that are read is let go: they are to lose as many
+ * entries by the rules of their admission. */
+static void owe(struct evict *e)
+{
+    for (uint32_t i = 0; i < e->in.n_sessions && !e->is_squeeze; i++) {
+        struct session *s = e->of[i];
+        uint64_t gone = s ? select_session_gone(e->select, i) : 0;
+        if (gone == 0 || e->cause[i] != ENGINE_PRESSURE ||
+            !is_for_admission(e, s))
+            continue;
+        e->owed[e->n_owed++] = (struct evict_limit){
+            s, table_n_entries(s->table) - gone, ENGINE_ADMISSION};
+        leave(e, s);
+    }
+}
+
+uint32_t evict_owed(const struct evict *e, const struct evict_limit **out)
+{
+    *out = e->owed;
+    return e->n_owed;
+}
+
 bool evict_step(struct evict *e, uint64_t max_looks, uint64_t max_takes,
                 struct evict_result *r)
 {
     assert(evict_is_under_way(e));
     *r = (struct evict_result){.below = -INFINITY};
+    e->n_owed = 0;
     find_tables(e);
     if (!e->is_chosen) {
         if (select_step(e->select, e->o.workers, max_looks) == SELECT_MORE)
             return false;
         e->is_chosen = true;
         evict_find_jobs(e);
+        owe(e);
         e->is_under_way = e->n_jobs > 0;
         if (max_looks < UINT64_MAX || !e->is_under_way)
             return !e->is_under_way;

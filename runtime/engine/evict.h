@@ -16,6 +16,10 @@
  * cap and a floor at once for the selection. Weights, floors and caps of
  * sessions and tenants are those of session.h.
  *
+ * Of a prompt that is being read such a pass chooses only how many entries
+ * leave: which ones, and what becomes of them, is for the ranking and the fate
+ * of prompts to say (evict_owed()). A squeeze takes them itself.
+ *
  * A pass under pressure may be worked on in slices between steps, while
  * sessions come, go on and go to rest. One that ends, or whose entries are
  * moved or taken by others (session_listener), leaves it, and others give what
@@ -88,6 +92,11 @@ bool evict_is_under_way(const struct evict *e);
  * nothing. */
 bool evict_step(struct evict *e, uint64_t max_looks, uint64_t max_takes,
                 struct evict_result *r);
+
+/* Cuts that the last call of evict_step() leaves to its caller, for the cause
+ * ENGINE_ADMISSION; returns how many. They hold until the next call, or until
+ * their sessions change. */
+uint32_t evict_owed(const struct evict *e, const struct evict_limit **out);
 
 /* Steps that look at max_looks entries each until the pass that is under way
  * gives room, about. */

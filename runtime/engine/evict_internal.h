@@ -52,6 +52,9 @@ struct evict {
     struct job *job;                    /* [max_sessions * n_lists] */
     uint32_t n_jobs, next_job, end_job; /* the slice: [next_job, end_job) */
     bool is_chosen;                     /* what is under way is taking out */
+    bool is_squeeze;                    /* takes from prompts itself */
+    struct evict_limit *owed;           /* [max_sessions] */
+    uint32_t n_owed;
     struct session **user;     /* [max_sessions] of one shared beginning */
     struct table **user_table; /* [max_sessions] theirs */
     struct shared *shared;     /* [max_sessions] */

@@ -124,8 +124,10 @@ static bool can_be_whole(struct engine *e, struct gen *g, uint64_t others)
         (s->watch && engine_cap(e, g) < all_entries(e, g)))
         return false;
     g->is_whole = session_reserve(&e->sessions, s, s->n_known) == OK;
-    if (g->is_whole)
+    if (g->is_whole) {
+        s->is_read = false;
         watch_end(e->watches, s);
+    }
     return g->is_whole;
 }
 
@@ -185,6 +187,7 @@ static void plan_chunks(struct engine *e, uint32_t n_prompts)
         if (g->is_whole || (!was_whole && can_be_whole(e, g, units_missing(e))))
             continue;
         watch_chunked(e, g);
+        s->is_read = !s->rules.admission.off;
         uint64_t share = share_of(e, g), held = table_n_entries(s->table);
         g->take = to_border(g, chunk_max(e, share));
         uint64_t chunk = (uint64_t)g->take * e->n_lists;
@@ -195,7 +198,7 @@ static void plan_chunks(struct engine *e, uint32_t n_prompts)
         if (held > most)
             n += !engine_cut_later(e, g, &e->limit[n]);
     }
-    engine_cut(e, e->limit, n);
+    (void)engine_cut(e, e->limit, n);
 }
 
 /* Nothing more can be gained: the last chunk that needs room gets less. */

@@ -74,6 +74,9 @@ static bool work(struct engine *e, uint64_t max_looks, int64_t start,
         evict_step(e->evict, max_looks, engine_slice(e) / ENGINE_TAKE_COST, &r);
     engine_note_stall(e, start);
     *gone += engine_count(e, &r);
+    const struct evict_limit *owed;
+    uint32_t n = evict_owed(e->evict, &owed);
+    *gone += engine_cut(e, owed, n);
     return ended;
 }
 

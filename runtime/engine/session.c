@@ -424,7 +424,7 @@ void session_rest(struct sessions *ss, struct session *s)
     }
     end_running(ss, s);
     list_remove(&ss->running, s);
-    s->is_running = s->is_kept = s->is_cut = false;
+    s->is_running = s->is_kept = s->is_cut = s->is_read = false;
     s->used_at = ss->clock;
     s->n_known = s->n_stored;
     if (s->cap - s->n_stored >= KV_UNIT)

@@ -79,6 +79,7 @@ struct session {
     bool is_running;
     bool is_kept;      /* nothing may be taken from it for now */
     bool is_cut;       /* but by the one who is cutting it; computes nothing */
+    bool is_read;      /* its prompt, in chunks: what leaves it is admission */
     int32_t *token;    /* [n_known]; room for `cap` */
     uint32_t n_known;  /* prompt and answer as far as it is decided */
     uint32_t n_stored; /* of these, in the table */

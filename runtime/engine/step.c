@@ -105,6 +105,7 @@ static void stop_watching(struct engine *e)
     for (uint32_t i = 0; i < e->n_running; i++) {
         if (e->running[i]->prefill.left > 0)
             continue;
+        e->running[i]->session->is_read = false;
         watch_end(e->watches, e->running[i]->session);
         ranking_prompt_ends(e->ranker, e->running[i]->session);
     }

@@ -62,6 +62,36 @@ static void what_leaves_is_merged_and_counted(void **state)
     }
 }
 
+/* Conversations at rest that fill the pool give their part, and what the prompt
+ * itself has to give is merged as in an empty pool. */
+static void what_leaves_is_merged_in_a_full_pool_too(void **state)
+{
+    (void)state;
+    static const uint32_t caps[] = {0, 1000, 150};
+    for (int k = 0; k < 3; k++) {
+        struct small s;
+        struct buf text = {0};
+        struct engine_stats st[2];
+        struct forget_rules r = rules(FORGET_MERGE);
+        r.session_tokens = caps[k];
+        set_up(&s, 192);
+        for (uint64_t i = 0; i < 4; i++) {
+            engine_stats(s.e, &st[0]);
+            struct gen_status got =
+                small_finish(small_ask_other(&s, SMALL_PROMPT, 0, i, r), &text);
+            engine_stats(s.e, &st[1]);
+            assert_true(got.merged_entries > 50);
+            assert_int_equal(st[1].merged - st[0].merged, got.merged_entries);
+            assert_true(st[1].evicted[ENGINE_ADMISSION] -
+                            st[0].evicted[ENGINE_ADMISSION] >=
+                        got.routed_entries);
+            assert_true(i == 0 || st[1].evicted[ENGINE_PRESSURE] > 0);
+        }
+        buf_fini(&text);
+        small_tear_down(&s);
+    }
+}
+
 static void a_budget_that_is_never_reached_changes_nothing(void **state)
 {
     (void)state;
@@ -205,6 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_leaves_is_merged_and_counted),
+        cmocka_unit_test(what_leaves_is_merged_in_a_full_pool_too),
         cmocka_unit_test(a_budget_that_is_never_reached_changes_nothing),
         cmocka_unit_test(what_is_cached_is_merged_as_if_it_were_not),
         cmocka_unit_test(nobody_else_sees_a_merge),

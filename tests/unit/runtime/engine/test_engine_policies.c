@@ -277,6 +277,33 @@ static void a_prompt_beyond_its_share_is_cut_between_chunks(void **state)
     }
 }
 
+/* Whatever ranks a prompt ranks what it gives when others fill the pool, not
+ * only what it gives for its share: of what leaves by pressure there is no more
+ * than in an empty pool, while the answer is written. */
+static void a_prompt_in_a_full_pool_is_ranked_as_prompts_are(void **state)
+{
+    (void)state;
+    for (int p = FORGET_DBTRIMKV; p < FORGET_N_POLICIES; p++) {
+        struct small s;
+        struct buf text = {0};
+        struct engine_stats st[2];
+        struct forget_rules r = admitted_by((enum forget_policy)p, 0);
+        r.policy = p == FORGET_KNORM ? FORGET_KEYDIFF : FORGET_KNORM;
+        small_set_up(&s, MODEL, 192);
+        for (uint64_t i = 0; i < 3; i++) {
+            engine_stats(s.e, &st[0]);
+            struct gen_status got =
+                small_finish(small_ask_other(&s, SMALL_PROMPT, 0, i, r), &text);
+            engine_stats(s.e, &st[1]);
+            uint64_t admission = st[1].evicted[ENGINE_ADMISSION] -
+                                 st[0].evicted[ENGINE_ADMISSION];
+            assert_true(admission > 800 && got.evicted_entries > 800);
+        }
+        buf_fini(&text);
+        small_tear_down(&s);
+    }
+}
+
 static void what_leaves_by_any_ranking_can_be_merged(void **state)
 {
     (void)state;
@@ -465,6 +492,7 @@ int main(void)
         cmocka_unit_test(an_answer_keeps_its_cap_sinks_newest_and_pins),
         cmocka_unit_test(a_session_comes_to_rest_within_its_cap),
         cmocka_unit_test(a_prompt_beyond_its_share_is_cut_between_chunks),
+        cmocka_unit_test(a_prompt_in_a_full_pool_is_ranked_as_prompts_are),
         cmocka_unit_test(what_leaves_by_any_ranking_can_be_merged),
         cmocka_unit_test(sessions_of_all_policies_share_a_pool),
         cmocka_unit_test(a_budget_that_is_never_reached_changes_nothing),
