@@ -53,7 +53,8 @@ def merges(policies):
 def run(models, mode, tasks, policies, **more):
     return {"models": models, "mode": mode, "tasks": tasks,
             "policy": ",".join(dict.fromkeys(ENDS + policies)),
-            "budget": "0.125,0.25", "context": 2048, "docs": 12, **more}
+            "budget": "0.125,0.25", "context": 2048, "docs": 12,
+            "against": "dbtrimkv", **more}
 
 
 def screening(_):
@@ -80,7 +81,8 @@ def ablation(_):
     off = ("alpha=0", "min-mass=0:max-ratio=0")
     policies = MERGED + merges(MERGED) + \
         [f"{p}+merge:{o}" for p in MERGED for o in off]
-    return [run([1], "agnostic", "A,B2,E1,F", policies, docs=40)]
+    return [run([1], "agnostic", "A,B2,E1,F", policies, docs=40,
+                against="dbtrimkv+merge")]
 
 
 def retention(_):
@@ -104,7 +106,8 @@ def command(model, name, r, options):
     flags = {"model": model, "mode": r["mode"], "tasks": r["tasks"],
              "policy": r["policy"], "budget": r["budget"],
              "context": r["context"], "docs": r["docs"],
-             "split": options.split, "json": options.out / "quality.json",
+             "split": options.split, "against": r["against"],
+             "json": options.out / "quality.json",
              "html": options.out / page}
     if options.threads:
         flags["threads"] = options.threads

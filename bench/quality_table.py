@@ -12,7 +12,9 @@ document by document, has an interval without zero, with 8 documents or more.
 Where the model is too weak for a task there is neither. Below stand the
 sentences about one policy (--of): its distance to the best other over all tasks
 of a run, its divergence as a share of the best other's, and its exact recall as
-a share of the full cache's. Then what each fate adds to its policy alone.
+a share of the full cache's. Then how far each other is from the policy that the
+run names with --against, over the same tasks, and what each fate adds to its
+policy alone.
 
 Python's standard library only.
 """
@@ -204,6 +206,24 @@ def sentences(rows, tasks, name):
         yield f"- {name} at {100 * budget:g}%, {tasks}: " + "; ".join(said)
 
 
+def named_others(rows):
+    """The policies that runs named with --against."""
+    return sorted({r["against"] for (_, _, _, m), r in rows.row.items()
+                   if m == f"nll_minus_{r.get('against')}"})
+
+
+def others(rows, tasks, against):
+    """How far each policy is from one of these."""
+    for budget in rows.budgets():
+        for policy in rows.policies(budget):
+            cells = [rows.get(tasks, policy, budget, f"{m}_minus_{against}")
+                     for m in ("nll", "kl", "em")]
+            if any(cells):
+                yield f"| {policy} | {100 * budget:g}% | " + " | ".join(
+                    "" if r is None else r["note"] if is_weak(r)
+                    else interval(r) for r in cells) + " |"
+
+
 def fates(rows):
     for (task, policy, budget, metric), r in sorted(
             rows.row.items(), key=lambda x: (x[0][1], -x[0][2], x[0][0])):
@@ -237,6 +257,11 @@ def report(found, tasks, metrics, name):
         yield ""
         for some in rows.sets():
             yield from sentences(rows, some, name)
+            for against in named_others(rows):
+                yield ""
+                yield f"| less {against}, {some} | budget | nll | KL | em |"
+                yield "|" + "---|" * 5
+                yield from others(rows, some, against)
         merged = list(fates(rows))
         if merged:
             yield ""

@@ -139,6 +139,16 @@ def test_rows_become_a_table_and_sentences(tmp_path):
         in said
 
 
+def test_the_distance_to_a_named_policy_is_a_table(tmp_path):
+    more = [row("b", .25, f"{m}_minus_a", d, lo=d - .1, hi=d + .1, against="a",
+                **ALL) for m, d in (("kl", .3), ("em", -.2))]
+    more.append(row("b", .25, "nll_minus_a", .5, against="a"))
+    said = table_of(tmp_path, rows=ROWS + more).stdout
+    assert "| less a, all of A, B2 | budget | nll | KL | em |" in said
+    assert "| b | 25% |  | +0.3000 [+0.2000, +0.4000] | " \
+        "-0.2000 [-0.3000, -0.1000] |" in said
+
+
 def test_what_a_model_cannot_do_is_no_result(tmp_path):
     """em has the note, which says nothing about other metrics."""
     rows = [{**r, "note": "model too weak"} if r["metric"][:2] == "em" else r
