@@ -16,7 +16,7 @@ enum { FILE_MAX = 1 << 30 };
 
 struct records {
     int fd; /* -1: no file */
-    const char *path;
+    char *path;
     struct records_keys keys;
     struct record *record; /* [n], in the order of compare() */
     size_t n, cap;
@@ -174,9 +174,12 @@ enum err records_open(struct records **out, const char *path,
     if (r == NULL)
         return err_set(m, ERR_NOMEM, "no memory for the records");
     r->fd = -1;
-    r->path = path;
     r->keys = *keys;
-    enum err rc = path != NULL ? open_file(r, m) : OK;
+    enum err rc = OK;
+    if (path != NULL && (r->path = strdup(path)) == NULL)
+        rc = err_set(m, ERR_NOMEM, "no memory for the records");
+    if (rc == OK && path != NULL)
+        rc = open_file(r, m);
     if (rc == OK)
         *out = r;
     else
@@ -191,6 +194,7 @@ void records_close(struct records *r)
     if (r->fd >= 0)
         close(r->fd);
     free(r->record);
+    free(r->path);
     free(r);
 }
 

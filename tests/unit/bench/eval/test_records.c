@@ -2,7 +2,9 @@
  * ended in the middle of a line. */
 #include "tests/unit/bench/eval/rig.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -140,6 +142,33 @@ static void gates_have_records_of_their_own(void **state)
     setup_fini(&s);
 }
 
+/* The caller's name of the file may be gone by then. */
+static void a_write_that_fails_names_the_file(void **state)
+{
+    (void)state;
+    struct setup s;
+    struct records *r = NULL;
+    struct records_keys keys = keys_of("k1");
+    struct rlimit before, none;
+    char path[sizeof(s.path)];
+    setup_init(&s);
+    memcpy(path, s.path, sizeof(path));
+    assert_int_equal(records_open(&r, path, &keys, &s.m), OK);
+    memset(path, 'x', sizeof(path) - 1);
+    struct record a = record_of(TASK_A, 0, "full", 1);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    enum err rc = records_add(r, &a, &s.m);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(rc, ERR_IO);
+    assert_non_null(strstr(s.m.text, s.path));
+    records_close(r);
+    setup_fini(&s);
+}
+
 /* Killed after every possible byte of the last line. */
 static void a_line_that_was_cut_goes(void **state)
 {
@@ -244,6 +273,7 @@ int main(void)
         cmocka_unit_test(records_come_back),
         cmocka_unit_test(other_settings_have_records_of_their_own),
         cmocka_unit_test(gates_have_records_of_their_own),
+        cmocka_unit_test(a_write_that_fails_names_the_file),
         cmocka_unit_test(a_line_that_was_cut_goes),
         cmocka_unit_test(two_runs_do_not_share_a_file),
         cmocka_unit_test(a_file_of_something_else_is_left_alone),
