@@ -89,15 +89,21 @@ int utf8_encode(uint32_t cp, char out[UTF8_MAX_BYTES])
     return len;
 }
 
-bool utf8_is_valid(const char *s, size_t n)
+size_t utf8_valid_prefix(const char *s, size_t n)
 {
-    for (size_t i = 0; i < n;) {
+    size_t i = 0;
+    while (i < n) {
         int len = utf8_decode(s + i, n - i, NULL);
         if (len <= 0)
-            return false;
+            break;
         i += (size_t)len;
     }
-    return true;
+    return i;
+}
+
+bool utf8_is_valid(const char *s, size_t n)
+{
+    return utf8_valid_prefix(s, n) == n;
 }
 
 size_t utf8_complete_prefix(const char *s, size_t n)

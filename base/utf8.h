@@ -26,6 +26,9 @@ int utf8_encode(uint32_t cp, char out[UTF8_MAX_BYTES]);
 
 bool utf8_is_valid(const char *s, size_t n);
 
+/* Length of the longest valid prefix: where the first wrong byte is, or n. */
+size_t utf8_valid_prefix(const char *s, size_t n);
+
 /* Length of the longest prefix of s[0..n) that does not end inside a
  * character: what may be sent now, the rest waits for more bytes. Bytes that
  * can never become a character do not wait. */

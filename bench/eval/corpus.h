@@ -19,8 +19,9 @@
 
 struct corpus;
 
-/* Reads the files as UTF-8 (repaired) and tokenises them. At least one text.
- * The tokenizer is borrowed. On OK the caller ends *out with corpus_free(). */
+/* Reads the files and tokenises them. At least one text. The tokenizer is
+ * borrowed. On OK the caller ends *out with corpus_free(). ERR_INVAL: a text
+ * is not UTF-8; the sentence has the file and the byte. */
 MUST_CHECK enum err corpus_load(struct corpus **out, const struct tokenizer *t,
                                 char *const *path, size_t n, struct errmsg *m);
 /* The same from one text in memory. */

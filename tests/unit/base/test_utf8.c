@@ -67,6 +67,16 @@ static void every_character_is_read_and_written(void **state)
     }
 }
 
+static void the_first_wrong_byte_is_found(void **state)
+{
+    (void)state;
+    assert_int_equal(utf8_valid_prefix("", 0), 0);
+    assert_int_equal(utf8_valid_prefix("\xC3\xA9z", 3), 3);
+    assert_int_equal(utf8_valid_prefix("\xC3\xA9z\xE9t\xC3", 6), 3);
+    assert_int_equal(utf8_valid_prefix("\xC3\xA9\xC3", 3), 2);
+    assert_int_equal(utf8_decode("", 0, NULL), -1);
+}
+
 static void overlong_forms_are_refused(void **state)
 {
     (void)state;
@@ -78,7 +88,6 @@ static void overlong_forms_are_refused(void **state)
     assert_false(utf8_is_valid("\x80", 1));
     assert_true(utf8_is_valid("", 0));
     assert_true(utf8_is_valid("a\0b", 3));
-    assert_int_equal(utf8_decode("", 0, NULL), -1);
 }
 
 static void repair_puts_one_mark_for_each_broken_part(void **state)
@@ -155,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_character_is_read_and_written),
+        cmocka_unit_test(the_first_wrong_byte_is_found),
         cmocka_unit_test(overlong_forms_are_refused),
         cmocka_unit_test(repair_puts_one_mark_for_each_broken_part),
         cmocka_unit_test(repaired_bytes_are_always_valid),

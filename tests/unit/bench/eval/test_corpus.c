@@ -80,6 +80,25 @@ static void no_window_crosses_a_text(void **state)
     tokenizer_free(t);
 }
 
+static void a_text_that_is_not_utf8_is_named(void **state)
+{
+    (void)state;
+    static const char text[] = "caf\xC3\xA9, caf\xE9 and so on";
+    struct tokenizer *t = tiny_tokenizer(false);
+    char path[] = "/tmp/ebb-corpus-XXXXXX", *list[] = {path}, want[64];
+    struct errmsg m = {""};
+    struct corpus *c = NULL;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(file_replace(path, text, strlen(text), &m), OK);
+    assert_int_equal(corpus_load(&c, t, list, 1, &m), ERR_INVAL);
+    snprintf(want, sizeof(want), "%s: it is not UTF-8 at byte 10", path);
+    assert_string_equal(m.text, want);
+    unlink(path);
+    tokenizer_free(t);
+}
+
 static void the_hash_is_of_the_texts(void **state)
 {
     (void)state;
@@ -101,6 +120,7 @@ int main(void)
         cmocka_unit_test(windows_are_apart),
         cmocka_unit_test(the_seed_shuffles),
         cmocka_unit_test(no_window_crosses_a_text),
+        cmocka_unit_test(a_text_that_is_not_utf8_is_named),
         cmocka_unit_test(the_hash_is_of_the_texts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
