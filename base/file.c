@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -121,16 +122,22 @@ static enum err write_all(int fd, const void *data, size_t len)
     return OK;
 }
 
+static void folder_of(char dir[PATH_MAX], const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        snprintf(dir, PATH_MAX, ".");
+    else
+        snprintf(dir, PATH_MAX, "%.*s", slash == path ? 1 : (int)(slash - path),
+                 path);
+}
+
 /* The rename itself is only safe once the folder is on disk too. A failure
  * is not reported: the content is whole, and there is nothing to undo. */
 static void sync_folder_of(const char *path)
 {
-    char dir[PATH_MAX] = ".";
-    const char *slash = strrchr(path, '/');
-    if (slash == path)
-        memcpy(dir, "/", 2);
-    else if (slash != NULL)
-        snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path);
+    char dir[PATH_MAX];
+    folder_of(dir, path);
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return;
@@ -138,9 +145,50 @@ static void sync_folder_of(const char *path)
     close(fd);
 }
 
-/* Opens the new file beside the one of this name. */
-static enum err open_beside(int *fd, char tmp[PATH_MAX], const char *path,
-                            mode_t mode, struct errmsg *m)
+enum err file_follow(char out[PATH_MAX], const char *path, struct errmsg *m)
+{
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) {
+        if (realpath(path, out) != NULL)
+            return OK;
+        /* A link to a pipe, as /dev/stdout may be, leads to no name. */
+        int fault = errno;
+        if (stat(path, &st) != 0)
+            return err_set(m, ERR_INVAL, "cannot follow the link %s: %s", path,
+                           strerror(fault));
+    }
+    size_t n = strlen(path);
+    if (n >= PATH_MAX)
+        return err_set(m, ERR_INVAL, "path of %zu bytes is too long", n);
+    memcpy(out, path, n + 1);
+    return OK;
+}
+
+static bool is_same_inode(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+bool file_is_same(const char *a, const char *b)
+{
+    char dir_a[PATH_MAX], dir_b[PATH_MAX];
+    struct stat st_a, st_b;
+    bool has_a = stat(a, &st_a) == 0, has_b = stat(b, &st_b) == 0;
+    if (has_a || has_b)
+        return has_a && has_b && is_same_inode(&st_a, &st_b);
+    const char *slash_a = strrchr(a, '/'), *slash_b = strrchr(b, '/');
+    folder_of(dir_a, a);
+    folder_of(dir_b, b);
+    return strcmp(slash_a != NULL ? slash_a + 1 : a,
+                  slash_b != NULL ? slash_b + 1 : b) == 0 &&
+           stat(dir_a, &st_a) == 0 && stat(dir_b, &st_b) == 0 &&
+           is_same_inode(&st_a, &st_b);
+}
+
+/* Opens the new file beside the one of this name, or beside what a link of this
+ * name leads to: that is *target. */
+static enum err open_beside(int *fd, char target[PATH_MAX], char tmp[PATH_MAX],
+                            const char *path, mode_t mode, struct errmsg *m)
 {
     struct stat st;
 
@@ -149,7 +197,10 @@ static enum err open_beside(int *fd, char tmp[PATH_MAX], const char *path,
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return err_set(m, ERR_INVAL, "%s is not a regular file", path);
 
-    int n = snprintf(tmp, PATH_MAX, "%s.tmp", path);
+    enum err rc = file_follow(target, path, m);
+    if (rc != OK)
+        return rc;
+    int n = snprintf(tmp, PATH_MAX, "%s.tmp", target);
     if (n < 0 || n >= PATH_MAX)
         return err_set(m, ERR_INVAL, "path of %zu bytes is too long",
                        strlen(path));
@@ -165,8 +216,8 @@ static enum err open_beside(int *fd, char tmp[PATH_MAX], const char *path,
 enum err file_check_replace(const char *path, struct errmsg *m)
 {
     int fd;
-    char tmp[PATH_MAX];
-    enum err rc = open_beside(&fd, tmp, path, 0600, m);
+    char target[PATH_MAX], tmp[PATH_MAX];
+    enum err rc = open_beside(&fd, target, tmp, path, 0600, m);
     if (rc != OK)
         return rc;
     close(fd);
@@ -178,8 +229,8 @@ static enum err replace(const char *path, const void *data, size_t len,
                         mode_t mode, struct errmsg *m)
 {
     int fd;
-    char tmp[PATH_MAX];
-    enum err rc = open_beside(&fd, tmp, path, mode, m);
+    char target[PATH_MAX], tmp[PATH_MAX];
+    enum err rc = open_beside(&fd, target, tmp, path, mode, m);
     if (rc != OK)
         return rc;
     rc = ERR_IO;
@@ -189,11 +240,11 @@ static enum err replace(const char *path, const void *data, size_t len,
     }
     /* fsync comes before rename: the other order can leave an empty file
      * under the final name after a power cut. */
-    if (rename(tmp, path) != 0) {
+    if (rename(tmp, target) != 0) {
         err_set(m, rc, "cannot rename %s: %s", tmp, strerror(errno));
         goto out;
     }
-    sync_folder_of(path);
+    sync_folder_of(target);
     rc = OK;
 out:
     close(fd);
@@ -231,7 +282,7 @@ static bool is_file_of(const char *path, int fd)
 {
     struct stat named, opened;
     return stat(path, &named) == 0 && fstat(fd, &opened) == 0 &&
-           named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+           is_same_inode(&named, &opened);
 }
 
 /* What holds something is no lock file, and must not be removed as one. */

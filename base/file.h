@@ -10,6 +10,8 @@
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
+#include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,7 +40,8 @@ MUST_CHECK enum err file_read_all(struct buf *out, const char *path, size_t max,
  * moment the name holds either the old content or the new, whole. Goes
  * through a temporary file beside it; two writers of one path must not run at
  * the same time. On error the old file stays; a device, a pipe or a folder of
- * that name is ERR_INVAL and stays too. A symbolic link becomes a file. */
+ * that name is ERR_INVAL and stays too. Of a symbolic link, what it names is
+ * replaced, and the link stays; one that names nothing is ERR_INVAL. */
 MUST_CHECK enum err file_replace(const char *path, const void *data, size_t len,
                                  struct errmsg *m);
 /* The same for what a user asked for by name and may want to share: mode 0666
@@ -48,6 +51,17 @@ MUST_CHECK enum err file_replace_shared(const char *path, const void *data,
 /* Whether these can begin, with their errors: before long work whose result
  * goes there. Leaves everything as it is. */
 MUST_CHECK enum err file_check_replace(const char *path, struct errmsg *m);
+
+/* The name of the file that a symbolic link leads to, as file_replace() takes
+ * it; any other name as it is, whether there is such a file or not, and that of
+ * a link to what has none. ERR_INVAL: the link names nothing, or the name is
+ * too long. */
+MUST_CHECK enum err file_follow(char out[PATH_MAX], const char *path,
+                                struct errmsg *m);
+/* Whether two names are of one file, or would be: where neither exists, they
+ * are the same name in the same folder. A link that names nothing is taken for
+ * a name. */
+bool file_is_same(const char *a, const char *b);
 
 /* Takes the lock file of this name, which is made; whoever else takes it gets
  * ERR_BUSY. The kernel gives the lock back when the process ends, however it

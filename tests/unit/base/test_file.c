@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,6 +193,79 @@ static void whether_a_file_can_be_replaced(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void a_link_is_written_through(void **state)
+{
+    (void)state;
+    char path[256], link[256], found[PATH_MAX];
+    struct errmsg m;
+    struct stat st;
+    struct buf b = {0};
+    in_dir(path, "f");
+    in_dir(link, "link");
+    assert_int_equal(symlink("f", link), 0);
+    assert_int_equal(file_check_replace(link, &m), ERR_INVAL);
+    assert_int_equal(file_replace(link, "x", 1, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, link));
+    assert_int_equal(file_replace(path, "old", 3, &m), OK);
+    assert_int_equal(file_check_replace(link, &m), OK);
+    assert_int_equal(file_replace(link, "new", 3, &m), OK);
+    assert_int_equal(lstat(link, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(file_read_all(&b, path, 10, &m), OK);
+    assert_string_equal(b.data, "new");
+    assert_int_equal(file_follow(found, link, &m), OK);
+    assert_string_equal(found, path);
+    int ends[2];
+    char pipe_path[64];
+    assert_int_equal(pipe(ends), 0);
+    snprintf(pipe_path, sizeof(pipe_path), "/proc/self/fd/%d", ends[1]);
+    assert_int_equal(file_follow(found, pipe_path, &m), OK);
+    assert_string_equal(found, pipe_path);
+    assert_int_equal(file_replace(pipe_path, "x", 1, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "regular"));
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(file_follow(found, "no/such", &m), OK);
+    assert_string_equal(found, "no/such");
+    buf_fini(&b);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void one_file_has_many_names(void **state)
+{
+    (void)state;
+    static const char *const same[] = {"f", "./f", "sub/../f", "again/f"};
+    char path[256], other[256];
+    in_dir(path, "again");
+    assert_int_equal(symlink(".", path), 0);
+    in_dir(path, "sub");
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (int there = 0; there < 2; there++) {
+        in_dir(path, "f");
+        if (there)
+            assert_int_equal(file_replace(path, "x", 1, NULL), OK);
+        for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+            assert_true(file_is_same(path, in_dir(other, same[i])));
+        assert_false(file_is_same(path, in_dir(other, "g")));
+        assert_false(file_is_same(path, in_dir(other, "sub/f")));
+        assert_false(file_is_same(path, "/f"));
+    }
+    assert_int_equal(symlink("f", in_dir(other, "link")), 0);
+    assert_true(file_is_same(path, other));
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(link(path, other), 0);
+    assert_true(file_is_same(path, other));
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(unlink(path), 0);
+    /* Without a folder in the name, and in one that is not there. */
+    assert_true(file_is_same("no such file", "./no such file"));
+    assert_false(file_is_same("no such file", "no such file either"));
+    assert_false(file_is_same("/no/f", "/nor/f"));
+    assert_int_equal(rmdir(in_dir(path, "sub")), 0);
+    assert_int_equal(unlink(in_dir(path, "again")), 0);
+}
+
 static void a_lock_is_for_one_and_leaves_no_file(void **state)
 {
     (void)state;
@@ -266,6 +340,8 @@ int main(void)
         cmocka_unit_test(files_whose_size_is_not_stated_are_read_whole),
         cmocka_unit_test(a_failed_replacement_leaves_the_old_file_and_no_other),
         cmocka_unit_test(whether_a_file_can_be_replaced),
+        cmocka_unit_test(a_link_is_written_through),
+        cmocka_unit_test(one_file_has_many_names),
         cmocka_unit_test(a_lock_is_for_one_and_leaves_no_file),
         cmocka_unit_test(a_lock_of_a_removed_file_is_none),
     };
