@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "bench/eval/chats.h"
+#include "bench/eval/outputs.h"
 #include "bench/eval/suite.h"
 #include "config/flags.h"
 #include "gates/gate_find.h"
@@ -220,6 +221,7 @@ struct eval {
     enum task task[TASK_COUNT];
     uint32_t n_tasks;
     struct choices choices;
+    struct outputs outputs;
     char name[NAME_MAX_BYTES];   /* of the model: its file without .gguf */
     char sha256[HASH_HEX];       /* of its file */
     char gates_sha256[HASH_HEX]; /* "" without */
@@ -302,6 +304,42 @@ static enum err read_choices(struct eval *e, uint32_t has, struct errmsg *m)
     return choices_read(&e->choices, &in, m);
 }
 
+static enum err add_outputs(struct eval *e, struct errmsg *m)
+{
+    const char *json = e->o.json, *html = e->o.html;
+    struct outputs *o = &e->outputs;
+    enum err rc = OK;
+    if (json != NULL)
+        rc = outputs_add(o, "--json", json, m);
+    if (json != NULL && rc == OK)
+        rc = outputs_add_part(o, "--json", json, m);
+    if (json != NULL && rc == OK)
+        rc = outputs_add_tmp(o, "--json", json, m);
+    if (e->o.answers != NULL && rc == OK)
+        rc = outputs_add(o, "--answers", e->o.answers, m);
+    if (html != NULL && rc == OK)
+        rc = outputs_add(o, "--html", html, m);
+    if (html != NULL && rc == OK)
+        rc = outputs_add_tmp(o, "--html", html, m);
+    return rc;
+}
+
+/* Gates that nobody named, and the novels, are checked where they are found. */
+static enum err check_files(struct eval *e, struct errmsg *m)
+{
+    enum err rc = add_outputs(e, m);
+    if (rc == OK)
+        rc = outputs_check(&e->outputs, "--model", e->o.model, m);
+    if (rc == OK && strcmp(e->o.gates, "auto") != 0 &&
+        strcmp(e->o.gates, "none") != 0)
+        rc = outputs_check(&e->outputs, "--gates", e->o.gates, m);
+    if (rc == OK && e->o.chats != NULL)
+        rc = outputs_check(&e->outputs, "--chats", e->o.chats, m);
+    for (size_t i = 0; i < e->o.text.n && rc == OK; i++)
+        rc = outputs_check(&e->outputs, "--text", e->o.text.item[i], m);
+    return rc;
+}
+
 static enum err load_model(struct eval *e, struct errmsg *m)
 {
     struct model_options o = {.ops = ops_best(), .workers = e->file.workers};
@@ -342,7 +380,9 @@ static enum err open_gates(struct eval *e, struct errmsg *m)
     if (!model_has_gates(e->model))
         return read_choices(e, KNOWN, m);
     fprintf(stderr, "gates: %s\n", path);
-    rc = hash_file(e->gates_sha256, path, m);
+    rc = outputs_check(&e->outputs, "--gates", path, m);
+    if (rc == OK)
+        rc = hash_file(e->gates_sha256, path, m);
     memcpy(e->gates, e->gates_sha256, GATES_NAME - 1);
     return rc == OK ? read_choices(e, KNOWN | POLICY_LOG_BETA, m) : rc;
 }
@@ -367,8 +407,11 @@ static enum err open_split(struct eval *e, struct errmsg *m)
     struct errmsg why = {""};
     enum err rc = OK;
     size_t n = 0;
-    for (; files[e->o.split][n] != NULL && rc == OK; n++)
+    for (; files[e->o.split][n] != NULL && rc == OK; n++) {
         rc = config_cache_path(path[n], PATH_MAX, files[e->o.split][n], m);
+        if (rc == OK)
+            rc = outputs_check(&e->outputs, "--split", path[n], m);
+    }
     if (rc != OK)
         return rc;
     rc = corpus_load(&e->corpus, e->file.tokenizer, list, n, &why);
@@ -538,6 +581,8 @@ static enum err check(struct eval *e, struct errmsg *m)
                        "nothing that was asked before");
     bool may_have_gates = strcmp(e->o.gates, "none") != 0;
     enum err rc = read_tasks(e, m);
+    if (rc == OK)
+        rc = check_files(e, m);
     name_model(e);
     return rc == OK ? read_choices(
                           e, KNOWN | (may_have_gates ? POLICY_LOG_BETA : 0), m)

@@ -1,5 +1,6 @@
 """`ebb eval` from the command line, with the real model and a short text."""
 import json
+import os
 import random
 import signal
 import subprocess
@@ -213,6 +214,19 @@ def test_a_stopped_run_says_whether_it_can_go_on(ebb, tiny, tmp_path, keep):
     (["--model", "m", "--tasks", "A,F,A"], ["--tasks", "A is there twice"]),
     (["--model", "m", "--json", "a", "--answers", "b"],
      ["--answers", "--json"]),
+    (["--model", "m", "--json", "a", "--html", "./a"],
+     ["--json a", "--html ./a"]),
+    (["--model", "m", "--json", "a", "--html", "a.part"],
+     ["--json a", "--html a.part"]),
+    (["--model", "m", "--answers", "a", "--html", "a"],
+     ["--answers a", "--html a"]),
+    (["--model", "m", "--html", "m"], ["--model m", "--html m"]),
+    (["--model", "m", "--gates", "g", "--json", "g"],
+     ["--gates g", "--json g"]),
+    (["--model", "m", "--chats", "c", "--answers", "./c"],
+     ["--chats c", "--answers ./c"]),
+    (["--model", "m", "--text", "s", "t", "--html", "t"],
+     ["--text t", "--html t"]),
     (["--model", "m", "--context", "10"], ["--context", "320"])])
 def test_wrong_usage(ebb, args, words):
     r = subprocess.run([ebb, "eval", *args], capture_output=True, text=True,
@@ -220,6 +234,36 @@ def test_wrong_usage(ebb, args, words):
     assert r.returncode == 2 and not r.stdout
     for word in words:
         assert word in r.stderr
+
+
+def test_what_is_read_is_not_written(ebb, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("What the user has no copy of.")
+    (tmp_path / "link").symlink_to("text.txt")
+    (tmp_path / "sub").mkdir()
+    for name in ("link", "sub/../text.txt"):
+        r = subprocess.run([ebb, "eval", "--model", "m", "--text", text,
+                            "--html", tmp_path / name], capture_output=True,
+                           text=True, timeout=60)
+        assert r.returncode == 2
+        assert f"--text {text}" in r.stderr
+        assert f"--html {tmp_path / name}" in r.stderr
+    assert text.read_text() == "What the user has no copy of."
+
+
+def test_novels_are_not_written(ebb, tiny, tmp_path):
+    novel = tmp_path / "ebb" / "texts" / "sense-and-sensibility.txt"
+    novel.parent.mkdir(parents=True)
+    write_text(novel, 400)
+    before = novel.read_text()
+    r = subprocess.run([ebb, "eval", "--model", tiny, "--gates", "none",
+                        "--split", "dev", "--context", "384", "--docs", "1",
+                        "--tasks", "F", "--policy", "full", "--html", novel],
+                       env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+                       capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1
+    assert f"--html {novel}" in r.stderr and "--split" in r.stderr
+    assert novel.read_text() == before
 
 
 def test_help_and_faults(ebb, small_model, tmp_path):
