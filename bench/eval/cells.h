@@ -79,7 +79,8 @@ const struct cells_row *cells_find(const struct cells *c, const char *task,
                                    const struct choice *choice,
                                    const char *metric);
 /* The paired difference of the row's task and choice to the best other policy
- * of the same budget ("best"), or to dropping what it merges ("drop"). */
+ * of the same budget ("best"), to dropping what it merges ("drop"), or to the
+ * choice that was named (its name). */
 const struct cells_row *cells_find_minus(const struct cells *c,
                                          const struct cells_row *of,
                                          enum metric metric, const char *other);

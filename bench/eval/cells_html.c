@@ -223,19 +223,31 @@ static enum err put_table(struct buf *out, const struct chart *h)
 }
 
 static enum err put_difference(struct buf *out, const struct cells *c,
-                               const struct cells_row *of, enum metric metric)
+                               const struct cells_row *of, enum metric metric,
+                               const char *other)
 {
-    const struct cells_row *row = cells_find_minus(c, of, metric, "drop");
+    const struct cells_row *row = cells_find_minus(c, of, metric, other);
     if (row == NULL || row->is_weak)
         return buf_printf(out, "<td>%s</td>", row == NULL ? "-" : "too weak");
     return buf_printf(out, "<td>%+.4f <small>[%+.4f, %+.4f]</small></td>",
                       row->value.mean, row->value.lo, row->value.hi);
 }
 
+/* A line of a table, not ended: a cell's metrics minus those of the other. */
+static enum err put_minus(struct buf *out, const struct cells *c,
+                          const struct cells_row *row, const char *other)
+{
+    static const enum metric shown[] = {METRIC_NLL, METRIC_KL, METRIC_EM};
+    enum err rc = buf_printf(out, "</tr>\n<tr><td>%s</td><td>%g%%</td>",
+                             row->choice->name, 100 * row->choice->budget);
+    for (int k = 0; k < 3 && rc == OK; k++)
+        rc = put_difference(out, c, row, shown[k], other);
+    return rc;
+}
+
 /* Every merge beside the same kept entries without it. */
 static enum err put_merges(struct buf *out, const struct chart *h)
 {
-    static const enum metric shown[] = {METRIC_NLL, METRIC_KL, METRIC_EM};
     bool any = false;
     enum err rc = OK;
     for (size_t r = 0; r < h->c->n && rc == OK; r++) {
@@ -250,13 +262,34 @@ static enum err put_merges(struct buf *out, const struct chart *h)
                                "</th><th>gate</th><th>log R</th>");
         any = true;
         if (rc == OK)
-            rc = buf_printf(out, "</tr>\n<tr><td>%s</td><td>%g%%</td>",
-                            row->choice->name, 100 * row->choice->budget);
-        for (int k = 0; k < 3 && rc == OK; k++)
-            rc = put_difference(out, h->c, row, shown[k]);
+            rc = put_minus(out, h->c, row, "drop");
         if (rc == OK)
             rc = buf_printf(out, "<td>%.1f%%</td><td>%.2f</td><td>%.2f</td>",
                             100 * row->routed, row->gate, row->log_ratio);
+    }
+    return rc == OK && any ? buf_puts(out, "</tr></table>\n") : rc;
+}
+
+/* Every cell beside the one that --against names. */
+static enum err put_against(struct buf *out, const struct chart *h)
+{
+    const char *other = h->c->in->against;
+    bool any = false;
+    enum err rc = OK;
+    for (size_t r = 0; other != NULL && r < h->c->n && rc == OK; r++) {
+        const struct cells_row *row = &h->c->row[r];
+        if (strcmp(row->task, h->task) != 0 ||
+            strcmp(row->metric, metric_name(METRIC_NLL)) != 0 ||
+            cells_find_minus(h->c, row, METRIC_NLL, other) == NULL)
+            continue;
+        if (!any)
+            rc = buf_printf(out,
+                            "<p>Minus %s:</p><table><tr><th>policy</th>"
+                            "<th>budget</th><th>nll</th><th>kl</th><th>em</th>",
+                            other);
+        any = true;
+        if (rc == OK)
+            rc = put_minus(out, h->c, row, other);
     }
     return rc == OK && any ? buf_puts(out, "</tr></table>\n") : rc;
 }
@@ -278,7 +311,9 @@ static enum err put_task(struct buf *out, const struct cells *c,
     }
     if (rc == OK)
         rc = put_table(out, &h);
-    return rc == OK ? put_merges(out, &h) : rc;
+    if (rc == OK)
+        rc = put_merges(out, &h);
+    return rc == OK ? put_against(out, &h) : rc;
 }
 
 /* The name of the model comes from a file's name: its marks are escaped. */

@@ -79,9 +79,10 @@ static void print_head(const struct cells *c, const struct cells_row *row,
 /* "-0.012 [-0.020, -0.004]", and a star where it is sure on which side of zero
  * it is. */
 static void format_difference(char out[VALUE_MAX], const struct cells *c,
-                              const struct cells_row *of, enum metric metric)
+                              const struct cells_row *of, enum metric metric,
+                              const char *other)
 {
-    const struct cells_row *row = cells_find_minus(c, of, metric, "drop");
+    const struct cells_row *row = cells_find_minus(c, of, metric, other);
     if (row == NULL || row->is_weak)
         snprintf(out, VALUE_MAX, "%s", row == NULL ? "-" : "model too weak");
     else
@@ -90,40 +91,83 @@ static void format_difference(char out[VALUE_MAX], const struct cells *c,
                  is_sure(c) && row->value.lo * row->value.hi > 0 ? "*" : " ");
 }
 
+static void print_head_minus(const struct cells *c, const char *title, FILE *to)
+{
+    fprintf(to, "\n%s\n%-4s %-*s %7s  %-26s %-26s %-26s", title, "task",
+            name_width(c), "policy", "budget", "nll", "kl", "em");
+}
+
+/* A line, not ended: a cell's metrics minus those of the other. */
+static void print_minus(const struct cells *c, const struct cells_row *row,
+                        const char *other, FILE *to)
+{
+    static const enum metric shown[] = {METRIC_NLL, METRIC_KL, METRIC_EM};
+    char value[VALUE_MAX];
+    fprintf(to, "%-4s %-*s %6.2f%%  ", row->task, name_width(c),
+            row->choice->name, 100 * row->choice->budget);
+    for (int k = 0; k < 3; k++) {
+        format_difference(value, c, row, shown[k], other);
+        fprintf(to, "%-26s ", value);
+    }
+}
+
+static void print_star(FILE *to)
+{
+    fprintf(to, "\n*: the 95%% interval excludes 0, with %d documents or more.",
+            INTERVAL_SURE);
+}
+
 /* Every merge beside the same kept entries without it. */
 static void print_merges(const struct cells *c, FILE *to)
 {
-    static const enum metric shown[] = {METRIC_NLL, METRIC_KL, METRIC_EM};
     bool any = false;
     for (size_t i = 0; i < c->n; i++) {
         const struct cells_row *row = &c->row[i];
-        char value[VALUE_MAX];
         if (row->choice->fate == NULL ||
             strcmp(row->metric, metric_name(METRIC_NLL)) != 0)
             continue;
-        if (!any)
-            fprintf(to,
-                    "\nmerging minus dropping the same entries\n"
-                    "%-4s %-*s %7s  %-26s %-26s %-26s %6s %5s %6s\n",
-                    "task", name_width(c), "policy", "budget", "nll", "kl",
-                    "em", "routed", "gate", "log R");
-        any = true;
-        fprintf(to, "%-4s %-*s %6.2f%%  ", row->task, name_width(c),
-                row->choice->name, 100 * row->choice->budget);
-        for (int k = 0; k < 3; k++) {
-            format_difference(value, c, row, shown[k]);
-            fprintf(to, "%-26s ", value);
+        if (!any) {
+            print_head_minus(c, "merging minus dropping the same entries", to);
+            fprintf(to, " %6s %5s %6s\n", "routed", "gate", "log R");
         }
+        any = true;
+        print_minus(c, row, "drop", to);
         fprintf(to, "%5.1f%% %5.2f %6.2f\n", 100 * row->routed, row->gate,
                 row->log_ratio);
     }
-    if (any)
-        fprintf(to,
-                "\n*: the 95%% interval excludes 0, with %d documents or more. "
-                "routed: share of what left that\n   found a host; gate: its "
-                "mean weight there; log R: the largest of one merge, before\n"
-                "   --merge-max-ratio\n",
-                INTERVAL_SURE);
+    if (!any)
+        return;
+    print_star(to);
+    fputs(" routed: share of what left that\n   found a host; gate: its mean "
+          "weight there; log R: the largest of one merge, before\n"
+          "   --merge-max-ratio\n",
+          to);
+}
+
+/* Every cell beside the one that --against names. */
+static void print_against(const struct cells *c, FILE *to)
+{
+    const char *other = c->in->against;
+    bool any = false;
+    for (size_t i = 0; other != NULL && i < c->n; i++) {
+        const struct cells_row *row = &c->row[i];
+        char title[CHOICE_NAME_MAX + 8];
+        if (strcmp(row->metric, metric_name(METRIC_NLL)) != 0 ||
+            cells_find_minus(c, row, METRIC_NLL, other) == NULL)
+            continue;
+        if (!any) {
+            snprintf(title, sizeof(title), "minus %s", other);
+            print_head_minus(c, title, to);
+            fputc('\n', to);
+        }
+        any = true;
+        print_minus(c, row, other, to);
+        fputc('\n', to);
+    }
+    if (any) {
+        print_star(to);
+        fputc('\n', to);
+    }
 }
 
 void cells_print(const struct cells *c, FILE *to)
@@ -149,4 +193,5 @@ void cells_print(const struct cells *c, FILE *to)
             "document, excludes 0, with %d documents or more of a task\n",
             INTERVAL_SURE);
     print_merges(c, to);
+    print_against(c, to);
 }

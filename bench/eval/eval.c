@@ -137,8 +137,10 @@ static const struct option options[] = {
      .type = OPT_STRING,
      .field = FIELD(against),
      .word = "NAME",
-     .help = "A policy of the list that the others are compared with, beside "
-             "the best one that keeps other entries."},
+     .help =
+         "A policy of the list that the others are compared with, beside "
+         "the best one that keeps other entries: in a table of its own, and "
+         "in the rows of --json."},
     {.name = "split",
      .type = OPT_CHOICE,
      .field = FIELD(split),

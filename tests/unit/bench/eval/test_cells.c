@@ -455,11 +455,23 @@ static void the_table_names_every_cell(void **state)
     const char *knorm = strstr(text, "knorm");
     assert_true(strstr(knorm, "]*") > strstr(knorm, "\n"));
     /* One line for each task and all. */
-    const char *merges = strstr(text, "merging minus dropping");
+    char *merges = strstr(text, "merging minus dropping");
+    char *against = strstr(text, "\nminus random\n");
+    assert_non_null(against);
+    *against++ = '\0';
     assert_int_equal(count(merges, "keydiff+merge"), 3);
     assert_int_equal(count(merges, "-2.0000 [-2.0000, -2.0000]*"), 3);
     assert_int_equal(count(merges, " 35.0%  0.00   7.00"), 3);
     assert_int_equal(count(merges, "model too weak"), 2);
+    /* All but random itself and full, which has another budget. */
+    assert_int_equal(count(against, " 25.00%"), 3 * 3);
+    assert_int_equal(count(against, "-0.5000 [-0.5000, -0.5000]*"), 3);
+    assert_int_equal(count(against, "-2.5000 [-2.5000, -2.5000]*"), 3);
+    assert_int_equal(count(against, "model too weak"), 3 * 2);
+    free(text);
+    s.in.against = NULL;
+    text = printed(&s);
+    assert_null(strstr(text, "minus random"));
     free(text);
     records_close(s.r);
 }
@@ -526,7 +538,11 @@ static void the_page_shows_every_cell(void **state)
     assert_int_equal(count(page.data, "<svg"), 8);
     assert_int_equal(count(page.data, "</svg>"), 8);
     assert_int_equal(count(page.data, "<circle"), 8 * 5);
-    assert_int_equal(count(page.data, "<table"), 6);
+    /* Of each task and all: the cells, the merges, and minus random. */
+    assert_int_equal(count(page.data, "<table"), 9);
+    assert_int_equal(count(page.data, "Minus random"), 3);
+    assert_int_equal(count(page.data, "<td>-0.5000 <small>[-0.5000, -0.5000]"),
+                     3);
     assert_int_equal(count(page.data, "http"), 0);
     assert_int_equal(count(page.data, "nan"), 0);
     assert_int_equal(count(page.data, "inf\""), 0);
