@@ -8,6 +8,7 @@
 #include "base/grow.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "runtime/text/chat.h"
 
 enum { FILE_MAX = 1 << 30, PREDICTED_MAX = 256 };
 
@@ -21,7 +22,7 @@ struct chats {
     cJSON **line; /* [n_lines] */
     size_t n_lines, cap_lines;
     struct answer *answer; /* [n] */
-    size_t n, cap;
+    size_t n, cap, n_left_out;
     struct chats_passed passed;
     char hash[HASH_HEX];
 };
@@ -40,6 +41,11 @@ void chats_free(struct chats *c)
 size_t chats_count(const struct chats *c)
 {
     return c->n;
+}
+
+size_t chats_left_out(const struct chats *c)
+{
+    return c->n_left_out;
 }
 
 struct chats_passed chats_passed(const struct chats *c)
@@ -160,8 +166,6 @@ static bool says_something(const cJSON *message)
         return false;
     if (cJSON_IsString(content))
         return content->valuestring[0] != '\0';
-    if (!cJSON_IsArray(content))
-        return true; /* the template is asked, and says what is wrong */
     for (const cJSON *part = content->child; part != NULL; part = part->next) {
         const char *text = cJSON_GetStringValue(json_get(part, "text"));
         if (text != NULL && text[0] != '\0')
@@ -170,35 +174,84 @@ static bool says_something(const cJSON *message)
     return false;
 }
 
+/* Whether chat_render() takes the content of a message. */
+static bool can_be_read(const cJSON *message)
+{
+    const cJSON *content = json_get_set(message, "content");
+    if (content == NULL || cJSON_IsString(content))
+        return true;
+    if (!cJSON_IsArray(content))
+        return false;
+    for (const cJSON *part = content->child; part != NULL; part = part->next)
+        if (chat_part_text(part) == NULL)
+            return false;
+    return true;
+}
+
+/* How far a conversation is good for documents. */
+struct reach {
+    bool is_unread; /* there was what no template reads */
+    bool is_long;   /* there was a prompt that is too long */
+};
+
+static enum err add_message(struct chats *c, const struct answer *a,
+                            const cJSON *message, struct reach *r,
+                            struct errmsg *m)
+{
+    const char *role = cJSON_GetStringValue(json_get(message, "role"));
+    if (role == NULL)
+        return err_set(m, ERR_INVAL, "message %d has no role", a->i);
+    r->is_unread = r->is_unread || !can_be_read(message);
+    if (strcmp(role, "assistant") != 0)
+        return OK;
+    if (a->i == 0)
+        c->passed.n_first++;
+    else if (r->is_unread)
+        c->passed.n_unread++;
+    else if (!says_something(message))
+        c->passed.n_empty++;
+    else if (c->n == c->o.max_answers)
+        c->n_left_out++;
+    else if (r->is_long)
+        c->passed.n_long++;
+    else
+        return add_answer(c, a, &r->is_long, m);
+    return OK;
+}
+
 static enum err add_conversation(struct chats *c, const cJSON *line,
-                                 struct errmsg *m)
+                                 bool has_nul, struct errmsg *m)
 {
     const cJSON *messages =
         cJSON_IsArray(line) ? line : json_get(line, "messages");
-    bool is_long = false;
+    struct answer a = {.messages = messages};
+    struct reach r = {.is_unread = has_nul};
     enum err rc = OK;
     if (!cJSON_IsArray(messages))
         return err_set(m, ERR_INVAL,
                        "it is no array of messages, nor an object with one "
                        "under \"messages\"");
-    int i = 0;
     for (const cJSON *x = messages->child; x != NULL && rc == OK;
-         x = x->next, i++) {
-        const char *role = cJSON_GetStringValue(json_get(x, "role"));
-        struct answer a = {messages, i};
-        if (role == NULL)
-            rc = err_set(m, ERR_INVAL, "message %d has no role", i);
-        else if (i == 0 || strcmp(role, "assistant") != 0 ||
-                 c->n == c->o.max_answers)
-            continue;
-        else if (!says_something(x))
-            c->passed.n_empty++;
-        else if (is_long)
-            c->passed.n_long++;
-        else
-            rc = add_answer(c, &a, &is_long, m);
-    }
+         x = x->next, a.i++)
+        rc = add_message(c, &a, x, &r, m);
     return rc;
+}
+
+/* A text with a NUL in it is JSON, but none that json_parse() takes: writes
+ * U+FFFD over the escapes, and says whether there were any. */
+static bool replace_nuls(char *s, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i + 6 <= n; i++) {
+        if (s[i] != '\\')
+            continue;
+        if (memcmp(s + i, "\\u0000", 6) == 0) {
+            memcpy(s + i, "\\ufffd", 6);
+            any = true;
+        }
+        i++; /* what is escaped may be a backslash */
+    }
+    return any;
 }
 
 static bool is_stopped(const struct chats *c)
@@ -206,10 +259,10 @@ static bool is_stopped(const struct chats *c)
     return c->o.stop != NULL && atomic_load(c->o.stop);
 }
 
-static enum err add_line(struct chats *c, const char *s, size_t n,
-                         struct errmsg *m)
+static enum err add_line(struct chats *c, char *s, size_t n, struct errmsg *m)
 {
     cJSON *line = NULL;
+    bool has_nul = replace_nuls(s, n);
     enum err rc = json_parse(&line, s, n, m);
     if (rc != OK)
         return rc;
@@ -221,7 +274,7 @@ static enum err add_line(struct chats *c, const char *s, size_t n,
     }
     c->line = grown;
     c->line[c->n_lines++] = line;
-    return add_conversation(c, line, m);
+    return add_conversation(c, line, has_nul, m);
 }
 
 static enum err read_file(struct chats *c, const char *path, struct errmsg *m)

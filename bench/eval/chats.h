@@ -24,16 +24,22 @@ struct chats_options {
     const struct tokenizer *tokenizer; /* both borrowed */
     const struct prompt *prompt;
     uint32_t max_tokens;     /* of a prompt */
-    size_t max_answers;      /* the first ones; the rest is only parsed */
+    size_t max_answers;      /* the first ones; the rest is only counted */
     const atomic_bool *stop; /* may be NULL */
 };
 
-/* Answers that were passed by, and why, before the last one that was taken. */
+/* Answers that were passed by, and why. The first three need no template, and
+ * are of the whole file; the others of what is before the last that was taken.
+ */
 struct chats_passed {
-    size_t n_short; /* less than CHATS_TOKENS_MIN tokens before them */
-    size_t n_long;  /* more than max_tokens */
-    size_t n_empty; /* they say nothing: a call of a tool, a refusal */
-    size_t n_apart; /* the template writes them otherwise once they are said */
+    size_t n_first;  /* nothing is before them */
+    size_t n_empty;  /* they say nothing: a call of a tool, a refusal */
+    size_t n_unread; /* in them or before them is what no template reads: an
+                        image, content that is no text; a conversation with a
+                        NUL anywhere (\u0000) */
+    size_t n_short;  /* less than CHATS_TOKENS_MIN tokens before them */
+    size_t n_long;   /* more than max_tokens */
+    size_t n_apart;  /* the template writes them otherwise once they are said */
 };
 
 /* Answers whose prompts have CHATS_TOKENS_MIN to max_tokens tokens; others are
@@ -47,6 +53,8 @@ void chats_free(struct chats *c); /* NULL is allowed */
 
 /* Answers that are documents. */
 size_t chats_count(const struct chats *c);
+/* Answers after them, that max_answers leaves out. */
+size_t chats_left_out(const struct chats *c);
 struct chats_passed chats_passed(const struct chats *c);
 /* SHA-256 of the file, in hexadecimal. */
 const char *chats_hash(const struct chats *c);

@@ -21,7 +21,7 @@ enum {
     NAME_MAX_BYTES = 128,
     IDENTITY_MAX = 512,
     GATES_NAME = 13,
-    PASSED_MAX = 320,
+    PASSED_MAX = 512,
     /* Changes when the same settings give other figures than before. */
     FIGURES_VERSION = 1,
     CHATS_VERSION = 2 /* the same of conversations */
@@ -160,7 +160,8 @@ static const struct option options[] = {
      .help =
          "Your own conversations instead of tasks: a line of JSON for each, "
          "an array of messages. Every answer is predicted from what was "
-         "said before, as far as that has 64 to --context tokens."},
+         "said before, as far as that has 64 to --context tokens; --docs "
+         "takes the first so many."},
     {.name = "seed",
      .type = OPT_INT,
      .field = FIELD(seed),
@@ -437,6 +438,9 @@ static void list_passed(char out[PASSED_MAX], const struct eval *e)
     } list[] = {{p.n_short, few},
                 {p.n_long, many},
                 {p.n_empty, "empty"},
+                {p.n_first, "with nothing before them"},
+                {p.n_unread, "with an image, a NUL or other content that is no "
+                             "text, before them or in them"},
                 {p.n_apart, "that the template writes otherwise afterwards"}};
     size_t len = 0;
     snprintf(few, sizeof(few), "with less than %d tokens before them",
@@ -476,7 +480,10 @@ static enum err open_chats(struct eval *e, const atomic_bool *stop,
                        e->o.chats, CHATS_TOKENS_MIN, (uint32_t)e->o.context,
                        passed);
     e->o.docs = n;
-    fprintf(stderr, "chats: %lld answers%s\n", (long long)n, passed);
+    fprintf(stderr, "chats: %lld ", (long long)n);
+    if (chats_left_out(e->chats) > 0)
+        fprintf(stderr, "of %zu ", (size_t)n + chats_left_out(e->chats));
+    fprintf(stderr, "answers%s\n", passed);
     return OK;
 }
 

@@ -125,8 +125,7 @@ static enum err add_role(const struct chat_template *ct, cJSON *message,
     return add(message, "role", refer(role), m);
 }
 
-/* The text of one part of a content. */
-static const char *part_text(const cJSON *part)
+const char *chat_part_text(const cJSON *part)
 {
     const cJSON *type = json_get(part, "type");
     const char *key = cJSON_IsString(type) ? type->valuestring : "text";
@@ -141,7 +140,7 @@ static enum err join_parts(const cJSON *parts, struct buf *out,
                            struct errmsg *m)
 {
     for (const cJSON *p = parts->child; p != NULL; p = p->next) {
-        const char *text = part_text(p);
+        const char *text = chat_part_text(p);
         if (text == NULL)
             return err_set(m, ERR_INVAL,
                            "a content part of a message is no text");

@@ -51,6 +51,9 @@ MUST_CHECK enum err chat_template_new(struct chat_template **out,
                                       struct errmsg *m);
 void chat_template_free(struct chat_template *ct); /* NULL is allowed */
 
+/* The text of one part of a content; NULL: it is no text, as an image. */
+const char *chat_part_text(const cJSON *part);
+
 /* Renders messages, an array of objects in OpenAI's format, into *out, whose
  * old content goes. Before the template sees them:
  *   - `developer` becomes `system` where the template does not know it;

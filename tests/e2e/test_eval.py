@@ -155,6 +155,28 @@ def test_conversations(ebb, tiny, tmp_path):
     assert "chats" in table_of(out, "--tasks", "chats")
 
 
+def test_the_first_conversations(ebb, tiny, tmp_path):
+    told = {"role": "user", "content": "My dog Biscuit runs along the beach. "
+            * 10}
+    answer = {"role": "assistant", "content": "What a lovely dog."}
+    shown = {"role": "user", "content": [
+        {"type": "image_url", "image_url": {"url": "data:,"}}]}
+    path = tmp_path / "chats.jsonl"
+    path.write_text("\n".join(json.dumps(x) for x in (
+        [answer, told, answer], [shown, answer], [told, answer, told, answer],
+        [{**told, "content": "\0"}, answer])))
+    args = [ebb, "eval", "--model", tiny, "--gates", "none", "--chats", path,
+            "--policy", "full"]
+    passed = ("; passed by: 1 with nothing before them, 2 with an image, a "
+              "NUL or other content that is no text, before them or in them\n")
+    for docs, said in (("2", "chats: 2 of 3 answers"),
+                       ("3", "chats: 3 answers")):
+        r = subprocess.run([*args, "--docs", docs], capture_output=True,
+                           text=True, timeout=60)
+        assert r.returncode == 0, r.stderr
+        assert said + passed in r.stderr
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_stopped_run_says_whether_it_can_go_on(ebb, tiny, tmp_path, keep):
     # So many documents that it cannot be over before it is told to stop.

@@ -224,6 +224,90 @@ static void what_says_nothing_is_passed_by(void **state)
     setup_fini(&s);
 }
 
+/* One conversation that cannot be read costs no other, nor what was said in it
+ * before. */
+static void what_is_no_text_is_passed_by(void **state)
+{
+    (void)state;
+    static const char *const contents[] = {
+        "{}", "7", "[\"Cold.\"]",
+        "[{\"type\":\"text\",\"text\":\"Cold.\"},"
+        "{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]"};
+    enum { N = sizeof(contents) / sizeof(contents[0]) };
+    struct setup s;
+    struct chats *c = NULL;
+    struct buf b = {0};
+    setup_init(&s);
+    for (size_t i = 0; i < 2 * N; i++)
+        assert_int_equal(
+            buf_printf(&b,
+                       "[{\"role\":\"user\",\"content\":\"%s\"},"
+                       "{\"role\":\"assistant\",\"content\":\"Cold.\"},"
+                       "{\"role\":\"%s\",\"content\":%s},"
+                       "{\"role\":\"assistant\",\"content\":\"Yes.\"}]\n",
+                       long_text, i < N ? "user" : "assistant",
+                       contents[i % N]),
+            OK);
+    if (load(&s, &c, b.data, 1000) != OK)
+        fail_msg("%s", s.m.text);
+    assert_int_equal(chats_count(c), 2 * N);
+    assert_int_equal(chats_passed(c).n_unread, N + 2 * N);
+    chats_free(c);
+    buf_fini(&b);
+    setup_fini(&s);
+}
+
+/* The escape itself, not one of a backslash before u0000. */
+static void a_nul_is_passed_by(void **state)
+{
+    (void)state;
+    static const char *const said[] = {"\\u0000", "\\\\u0000", "\\\\\\u0000"};
+    struct setup s;
+    struct chats *c = NULL;
+    struct buf b = {0};
+    struct document d;
+    setup_init(&s);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(
+            buf_printf(&b,
+                       "[{\"role\":\"user\",\"content\":\"%s\"},"
+                       "{\"role\":\"assistant\",\"content\":\"%s\"}]\n",
+                       long_text, said[i]),
+            OK);
+    if (load(&s, &c, b.data, 1000) != OK)
+        fail_msg("%s", s.m.text);
+    assert_int_equal(chats_count(c), 1);
+    assert_int_equal(chats_passed(c).n_unread, 2);
+    assert_int_equal(chats_document(&d, c, 0, &s.m), OK);
+    char *probe = text_of(&s, &d.probe[0].ids);
+    assert_string_equal(probe, " \\u0000\n");
+    free(probe);
+    document_fini(&d);
+    chats_free(c);
+    buf_fini(&b);
+    setup_fini(&s);
+}
+
+static void a_greeting_is_passed_by(void **state)
+{
+    (void)state;
+    struct setup s;
+    struct chats *c = NULL;
+    char text[400];
+    setup_init(&s);
+    snprintf(text, sizeof(text),
+             "[{\"role\":\"assistant\",\"content\":\"Hello.\"},"
+             "{\"role\":\"user\",\"content\":\"%s\"},"
+             "{\"role\":\"assistant\",\"content\":\"Cold.\"}]\n",
+             long_text);
+    if (load(&s, &c, text, 1000) != OK)
+        fail_msg("%s", s.m.text);
+    assert_int_equal(chats_count(c), 1);
+    assert_int_equal(chats_passed(c).n_first, 1);
+    chats_free(c);
+    setup_fini(&s);
+}
+
 /* A template that refuses more messages than must be rendered. */
 static void no_more_is_rendered_than_needed(void **state)
 {
@@ -251,12 +335,14 @@ static void no_more_is_rendered_than_needed(void **state)
         fail_msg("%s", s.m.text);
     assert_int_equal(chats_count(c), 1);
     assert_int_equal(chats_passed(c).n_long, 49);
+    assert_int_equal(chats_left_out(c), 0);
     chats_free(c);
     /* More than two were not wanted. */
     if (load_with(&s, &c, b.data, 10000, 2, NULL) != OK)
         fail_msg("%s", s.m.text);
     assert_int_equal(chats_count(c), 2);
     assert_int_equal(chats_passed(c).n_long, 0);
+    assert_int_equal(chats_left_out(c), 48);
     chats_free(c);
     assert_int_equal(load(&s, &c, b.data, 10000), ERR_INVAL);
     assert_int_equal(load_with(&s, &c, b.data, 10000, 2, &stop), ERR_CANCELLED);
@@ -297,8 +383,10 @@ static void a_wrong_line_is_named(void **state)
         "{\"messages\":{}}",
         "[{\"content\":\"x\"}]",
         "[3]",
-        ("[{\"role\":\"user\",\"content\":\"a\"},"
-         "{\"role\":\"assistant\",\"content\":{}}]")};
+        "[\\u0000]",
+        "{\"messages\":\"\\u0000\"}",
+        "[{\"content\":\"\\u0000\"}]",
+        "[{\"role\":\"user\",\"content\":{}},{}]"};
     struct setup s;
     setup_init(&s);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -318,6 +406,9 @@ int main(void)
         cmocka_unit_test(long_prompts_are_passed_by_and_long_answers_cut),
         cmocka_unit_test(an_answer_ends_with_its_turn),
         cmocka_unit_test(what_says_nothing_is_passed_by),
+        cmocka_unit_test(what_is_no_text_is_passed_by),
+        cmocka_unit_test(a_nul_is_passed_by),
+        cmocka_unit_test(a_greeting_is_passed_by),
         cmocka_unit_test(no_more_is_rendered_than_needed),
         cmocka_unit_test(an_answer_that_does_not_go_on),
         cmocka_unit_test(a_wrong_line_is_named)};
