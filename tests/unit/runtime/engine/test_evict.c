@@ -14,6 +14,7 @@ struct world {
     struct forget_options options;
     struct evict *evict;
     struct session *s[SESSIONS];
+    uint64_t idle[SESSIONS]; /* tokens processed since they came to rest */
 };
 
 static void set_up(struct world *w, uint32_t units_per_list)
@@ -207,6 +208,8 @@ static void rank_all(struct oracle *o, const struct world *w)
     for (uint32_t i = 0; i < SESSIONS; i++) {
         const struct session *s = w->s[i];
         double weight = s->weight * w->e.sessions.tenant[s->tenant].weight;
+        double offset =
+            log(weight) - w->options.idle_decay * (double)w->idle[i] / 1000;
         for (uint32_t l = 0; l < TOY_LISTS; l++)
             o->list[i][l] = s->n_stored;
         o->session[i] = (uint64_t)s->n_stored * TOY_LISTS;
@@ -216,7 +219,7 @@ static void rank_all(struct oracle *o, const struct world *w)
                 uint32_t age = s->n_stored + 1 - pos;
                 double score = age * (double)toy_lambda(l, s->token[pos], pos);
                 o->rank[o->n++] = (struct ranked){
-                    (float)(score + log(weight)), age, i, l, pos, false};
+                    (float)(score + offset), age, i, l, pos, false};
             }
     }
     qsort(o->rank, o->n, sizeof(*o->rank), leaves_first);
@@ -301,6 +304,60 @@ static void weights_floors_and_caps_count(void **state)
         tear_down(&w);
     }
     assert_true(n_capped > 1000);
+}
+
+/* By the tokens that the server has processed since, however long its own text
+ * is; who is running pays nothing. */
+static void sessions_at_rest_pay_for_the_work_since(void **state)
+{
+    (void)state;
+    static struct oracle o;
+    struct rng r;
+    rng_seed(&r, 31);
+    for (int round = 0; round < 100; round++) {
+        struct world w;
+        uint64_t *clock = &w.e.sessions.clock, rested_at[SESSIONS];
+        set_up(&w, 80);
+        w.options.idle_decay = 0.05 * (double)rng_below(&r, 3);
+        for (uint32_t i = 0; i < SESSIONS; i++) {
+            uint32_t n = LEAST + (uint32_t)rng_below(&r, TOKENS - LEAST);
+            (void)add(&w, i, n, FORGET_DBTRIMKV,
+                      (uint64_t)round * SESSIONS + i);
+            rested_at[i] = *clock += rng_below(&r, 200000);
+            if (rng_below(&r, 3) > 0)
+                session_rest(&w.e.sessions, w.s[i]);
+        }
+        *clock += rng_below(&r, 200000);
+        for (uint32_t i = 0; i < SESSIONS; i++)
+            w.idle[i] = w.s[i]->is_running ? 0 : *clock - rested_at[i];
+        rank_all(&o, &w);
+        uint64_t gone = take(&o, &w, rng_below(&r, 1000), TENANTS);
+        struct evict_result res = run(&w, gone, UINT64_MAX);
+        assert_int_equal(res.gone[ENGINE_PRESSURE], gone);
+        for (uint32_t i = 0; i < o.n; i++)
+            assert_int_equal(is_there(&w, &o.rank[i]), !o.rank[i].gone);
+        tear_down(&w);
+    }
+}
+
+/* Three sessions of one text, entry for entry of the same rank. */
+static void of_equals_the_session_created_later_keeps_more(void **state)
+{
+    (void)state;
+    for (uint64_t k = 1; k <= 3; k++) {
+        struct world w;
+        set_up(&w, 80);
+        for (uint32_t i = 0; i < 3; i++)
+            (void)add(&w, i, 100, FORGET_DBTRIMKV, 1);
+        /* Created anew, the first is the last. */
+        session_drop(&w.e.sessions, w.s[0]);
+        (void)add(&w, 0, 100, FORGET_DBTRIMKV, 1);
+        (void)run(&w, k, UINT64_MAX);
+        assert_int_equal(w.s[1]->n_lost, 1);
+        assert_int_equal(w.s[2]->n_lost, k >= 2);
+        assert_int_equal(w.s[0]->n_lost, k >= 3);
+        tear_down(&w);
+    }
 }
 
 /* What is protected stays, whoever asks; a tenant's limits are for passes over
@@ -680,6 +737,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(policies_give_in_proportion_to_what_they_hold),
         cmocka_unit_test(weights_floors_and_caps_count),
+        cmocka_unit_test(sessions_at_rest_pay_for_the_work_since),
+        cmocka_unit_test(of_equals_the_session_created_later_keeps_more),
         cmocka_unit_test(a_cut_leaves_a_sessions_floor),
         cmocka_unit_test(a_cut_in_slices_takes_what_one_at_once_does),
         cmocka_unit_test(slices_choose_what_one_pass_does),
