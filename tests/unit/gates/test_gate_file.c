@@ -125,6 +125,23 @@ static void check_part(const struct gate *g, uint32_t layer, size_t at,
     assert_memory_equal(gate_layer(g, layer) + at, want, n * sizeof(float));
 }
 
+/* Of the gate rg10, each layer with its own tensors. */
+static void check_places(const struct gate *g, const struct parts *p)
+{
+    for (int l = 0; l < LAYERS; l++) {
+        uint32_t u = (uint32_t)l;
+        check_part(g, u, g->parts.w1, data_of(p, l, "linear1.weight"),
+                   WIDTH * EMBD);
+        check_part(g, u, g->parts.c1, data_of(p, l, "linear1.bias"), WIDTH);
+        check_part(g, u, g->parts.w2, data_of(p, l, "linear2.weight"),
+                   WIDTH * WIDTH);
+        check_part(g, u, g->parts.c2, data_of(p, l, "linear2.bias"), WIDTH);
+        check_part(g, u, g->parts.w3, data_of(p, l, "linear3.weight"),
+                   HEADS * WIDTH);
+        check_part(g, u, g->parts.c3, data_of(p, l, "bias"), HEADS);
+    }
+}
+
 static void every_tensor_goes_to_its_place(void **state)
 {
     (void)state;
@@ -135,18 +152,42 @@ static void every_tensor_goes_to_its_place(void **state)
     assert_int_equal(load_parts(&g, &p, &SHAPE, &m), OK);
     assert_int_equal(g->shape.width, WIDTH);
     assert_int_equal(g->shape.kind, GATE_RG10);
-    for (int l = 0; l < LAYERS; l++) {
-        uint32_t u = (uint32_t)l;
-        check_part(g, u, g->parts.w1, data_of(&p, l, "linear1.weight"),
-                   WIDTH * EMBD);
-        check_part(g, u, g->parts.c1, data_of(&p, l, "linear1.bias"), WIDTH);
-        check_part(g, u, g->parts.w2, data_of(&p, l, "linear2.weight"),
-                   WIDTH * WIDTH);
-        check_part(g, u, g->parts.c2, data_of(&p, l, "linear2.bias"), WIDTH);
-        check_part(g, u, g->parts.w3, data_of(&p, l, "linear3.weight"),
-                   HEADS * WIDTH);
-        check_part(g, u, g->parts.c3, data_of(&p, l, "bias"), HEADS);
+    check_places(g, &p);
+    gate_free(g);
+}
+
+/* To 8 significant bits, ties to even: bfloat16. */
+static float rounded(float x)
+{
+    int exponent;
+    float m = frexpf(x, &exponent);
+    return ldexpf(rintf(ldexpf(m, 8)), exponent - 8);
+}
+
+static void bfloat16_tensors_are_read(void **state)
+{
+    (void)state;
+    static uint16_t half[TENSORS_MAX][WIDTH * EMBD];
+    struct parts p;
+    struct gate *g = NULL;
+    struct errmsg m = {""};
+    put_rg10(&p, LAYERS);
+    for (size_t i = 0; i < p.n; i++) {
+        size_t n = p.t[i].bytes / sizeof(float);
+        for (size_t k = 0; k < n; k++) {
+            float want = rounded(-p.data[i][k]);
+            uint32_t bits;
+            memcpy(&bits, &want, sizeof(bits));
+            assert_int_equal(bits & 0xffff, 0);
+            half[i][k] = (uint16_t)(bits >> 16);
+            p.data[i][k] = want;
+        }
+        p.t[i].type = DTYPE_BF16;
+        p.t[i].data = (const uint8_t *)half[i];
+        p.t[i].bytes = n * sizeof(half[i][0]);
     }
+    assert_int_equal(load_parts(&g, &p, &SHAPE, &m), OK);
+    check_places(g, &p);
     gate_free(g);
 }
 
@@ -330,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tensor_goes_to_its_place),
+        cmocka_unit_test(bfloat16_tensors_are_read),
         cmocka_unit_test(a_last_projection_under_layer_0_serves_all),
         cmocka_unit_test(the_simple_gate_is_read),
         cmocka_unit_test(gates_of_another_model_are_refused_with_both_shapes),
