@@ -3,6 +3,7 @@ import json
 import threading
 import time
 
+import pytest
 from ebb_server import CHAT, chat, until
 
 STORY = "Once upon a time there was a small village by the sea. " * 6
@@ -174,18 +175,25 @@ def test_log_lines_tell_each_request(launch):
                     "X-Request-ID: find-me-1")
     assert r.headers["x-request-id"] == "find-me-1"
     server.post(CHAT, chat(temperature=9), "X-Request-ID: find-me-2")
-    until(lambda: server.log().count("find-me") == 2)
+    kv = server.post(CHAT, chat(STORY, kv={"policy": "streamingllm",
+                                           "session_tokens": 40}),
+                     "X-Request-ID: find-me-3").json["kv"]
+    until(lambda: server.log().count("find-me") == 3)
     lines = {}
     for line in server.log().splitlines():
         record = json.loads(line)
         lines[record.get("id")] = record
-    good, bad = lines["find-me-1"], lines["find-me-2"]
+    good, bad, lossy = (lines[f"find-me-{i}"] for i in (1, 2, 3))
     assert good["tenant"] == "default" and good["outcome"] == "ok"
     assert good["prompt_tokens"] == r.json["usage"]["prompt_tokens"]
     assert good["generated_tokens"] == 6 and good["cached_tokens"] == 0
     assert good["evicted_entries"] == 0 and good["retained_share"] == 1
     assert good["ttft_ms"] > 0 and good["tokens_per_s"] > 0
     assert bad["outcome"] == "bad_request" and "temperature" in bad["error"]
+    assert kv["evicted_entries"] > 0 and 0 < kv["retained_share"] < 1
+    assert lossy["evicted_entries"] == kv["evicted_entries"]
+    assert lossy["retained_share"] == pytest.approx(kv["retained_share"],
+                                                    rel=1e-3)
 
 
 def test_the_log_says_what_was_wrong_on_every_route(launch):
