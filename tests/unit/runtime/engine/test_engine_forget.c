@@ -110,7 +110,8 @@ static void a_pool_made_for_one_serves_four(void **state)
         struct engine_stats st;
         engine_stats(b.e, &st);
         assert_true(evicted > 0);
-        /* Sessions at rest may have lost some more. */
+        /* Sessions at rest may have lost some more; no session has inherited
+         * what another lost. */
         assert_true(st.evicted[ENGINE_PRESSURE] > 0);
         assert_true(all_evicted(&st) >= evicted);
         assert_true(st.entries_logical - st.entries_retained <=
@@ -498,6 +499,32 @@ static void the_match_that_retains_more_wins(void **state)
     toy_tear_down(&b);
 }
 
+/* A chat that goes on from the first 80 of another's 82 tokens lacks what this
+ * one had lost of them, and evicts nothing itself: the gauges lack more than
+ * the counters tell. */
+static void inherited_losses_are_not_evicted_again(void **state)
+{
+    (void)state;
+    enum { N = 82, CAP = 60, LOST = (N - CAP) * TOY_LISTS };
+    struct toy_bench b;
+    struct engine_stats st;
+    int32_t p[N];
+    struct forget_rules r = toy_rules(FORGET_DBTRIMKV);
+    r.session_tokens = CAP;
+    toy_set_up(&b, 2048, toy_forgetful);
+    toy_prompt(p, N, 1);
+    struct gen_status s = finish(ask(b.e, p, N, 0, r));
+    assert_int_equal(s.evicted_entries, LOST);
+    p[N - 2] = (p[N - 2] + 1) % TOY_END;
+    s = finish(ask(b.e, p, N, 0, r));
+    assert_int_equal(s.cached_tokens, N - 2);
+    assert_int_equal(s.evicted_entries, LOST);
+    engine_stats(b.e, &st);
+    assert_int_equal(st.entries_logical - st.entries_retained, 2 * LOST);
+    assert_int_equal(all_evicted(&st), LOST);
+    toy_tear_down(&b);
+}
+
 /* Three answers to one long beginning that fills nine tenths of the pool: it
  * gets smaller for all of them, and they run side by side. */
 static void a_shared_beginning_gets_smaller_for_all(void **state)
@@ -864,6 +891,7 @@ int main(void)
         cmocka_unit_test(what_is_pinned_is_not_taken_from_a_lossy_beginning),
         cmocka_unit_test(a_cap_holds_behind_a_cached_beginning),
         cmocka_unit_test(the_match_that_retains_more_wins),
+        cmocka_unit_test(inherited_losses_are_not_evicted_again),
         cmocka_unit_test(a_shared_beginning_gets_smaller_for_all),
         cmocka_unit_test(a_chat_goes_on_beyond_the_context),
         cmocka_unit_test(unbounded_chats_share_a_small_pool),
