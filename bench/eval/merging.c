@@ -10,6 +10,7 @@
 /* The lists in groups of n: alone, or a layer together. */
 struct pass {
     const struct merging *m;
+    const struct ops *ops;
     uint32_t n;
     struct merge_counts *counts; /* [groups] */
     enum err *rc;                /* [groups] */
@@ -20,6 +21,7 @@ struct list {
     const struct pool *pool;
     const struct kv_list *l;
     const struct merging *m;
+    const struct ops *ops;
     uint32_t i;
 };
 
@@ -107,7 +109,7 @@ static enum err merge_values(const struct list *x, struct arena *a,
                              struct step *out, struct merge_counts *c)
 {
     const struct choice *how = x->m->how;
-    const struct apply_how with = {how->fate, &how->merge, ops_best()};
+    const struct apply_how with = {how->fate, &how->merge, x->ops};
     const struct kv_layout *y = pool_layout(x->pool);
     uint32_t n = x->l->len;
     out->list = (struct apply_list){
@@ -147,6 +149,7 @@ static enum err merge(const struct pass *p, uint32_t first, struct arena *a,
         const struct list x = {.pool = p->m->table->pool,
                                .l = &p->m->table->list[first + i],
                                .m = p->m,
+                               .ops = p->ops,
                                .i = first + i};
         rc = merge_values(&x, a, &s[i], c);
     }
@@ -171,7 +174,8 @@ enum err merging_run(const struct merging *m, struct workers *w,
                      struct merge_counts *counts)
 {
     bool by_layer = fate_is_by_layer(m->how->fate, &m->how->merge);
-    struct pass p = {.m = m, .n = by_layer ? m->table->n_kv_heads : 1};
+    struct pass p = {
+        .m = m, .ops = ops_best(), .n = by_layer ? m->table->n_kv_heads : 1};
     uint32_t n = m->table->n_layers * m->table->n_kv_heads / p.n;
     struct arena a;
     enum err rc = ERR_NOMEM;

@@ -49,6 +49,7 @@ enum err watches_new(struct watches **out, const struct watches_setup *o)
     if (!ws)
         return ERR_NOMEM;
     ws->o = *o;
+    ws->ops = ops_best();
     ws->o.max_prompts = o->lm->model ? o->max_prompts : 0;
     ws->n_lists = sessions_n_lists(o->sessions);
     ws->unit_bytes = pool_stats(o->sessions->pool).unit_bytes;

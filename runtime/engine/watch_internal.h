@@ -10,6 +10,7 @@
 
 #include "merge/fate.h"
 #include "runtime/engine/watch.h"
+#include "runtime/kernels/ops.h"
 
 enum watch_kind { WATCH_ROWS, WATCH_COLUMNS, WATCH_N_KINDS };
 
@@ -28,6 +29,7 @@ struct watch {
 
 struct watches {
     struct watches_setup o;
+    const struct ops *ops;
     uint32_t n_lists;
     uint64_t unit_bytes;
     uint64_t bytes;

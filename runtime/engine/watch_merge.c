@@ -186,7 +186,7 @@ void watch_merge(const struct watches *ws, const struct session *s,
 {
     const struct parts p = parts_of(ws, s, s->table->list[i_list].len, thread);
     struct merging m = {ws, s, i_list, &p};
-    const struct apply_how how = {watch_fate(s), ws->o.options, ops_best()};
+    const struct apply_how how = {watch_fate(s), ws->o.options, ws->ops};
     const struct apply_list list = gather(&m, gone);
     apply_values(&list, &how, p.ratio, c, p.apply);
     apply_bias(&list, ws->o.options, p.ratio);
@@ -210,7 +210,7 @@ void watch_merge_layer(const struct watches *ws, const struct session *s,
     const struct kv_list *l = &s->table->list[(size_t)layer * H];
     uint32_t n = longest(l, H);
     const struct parts p = parts_of(ws, s, n, thread);
-    const struct apply_how how = {watch_fate(s), ws->o.options, ops_best()};
+    const struct apply_how how = {watch_fate(s), ws->o.options, ws->ops};
     struct merging m = {ws, s, 0, &p};
     memset(p.sum, 0, s->n_stored * sizeof(*p.sum));
     memset(p.n_summed, 0, s->n_stored * sizeof(*p.n_summed));

@@ -34,10 +34,10 @@ typedef void (*avx2_times_fn)(enum avx2_kind kind, int64_t n,
                               const struct avx2_act *a, int64_t stride,
                               int n_blocks, float acc[][OPS_ROW_TILE]);
 
-/* ops->matmul for packed types with `times`, which is given up to at_once
+/* ops->matmul for packed types with `multiply`, which is given up to at_once
  * rows (a multiple of OPS_ACT_TILE, at most 64). */
 void avx2_many(const struct weight *w, const struct acts *a, int64_t row0,
                int64_t row1, float *y, int64_t ldy, int at_once,
-               avx2_times_fn times);
+               avx2_times_fn multiply);
 
 #endif

@@ -167,7 +167,8 @@ const struct ops *ops_avx2(void);
  * bits of the AVX2 table. */
 const struct ops *ops_avx512(void);
 
-/* The fastest table that runs here. */
+/* The fastest table that runs here. It asks the CPU, which is slow in a virtual
+ * machine: once, where something begins, not for every list. */
 const struct ops *ops_best(void);
 
 /* By name; NULL when unknown or not runnable here. */
