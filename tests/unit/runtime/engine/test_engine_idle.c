@@ -16,11 +16,7 @@ static struct gen_status chat(struct engine *e, uint64_t seed, uint32_t n,
     struct gen_request q = toy_request(p, n, max_tokens);
     q.params.ignore_eos = true;
     q.forget = toy_rules(FORGET_DBTRIMKV);
-    struct gen *g = toy_submit(e, &q);
-    struct gen_status s = toy_wait(g, GEN_DONE);
-    gen_release(g);
-    toy_wait_idle(e);
-    return s;
+    return toy_complete(e, &q);
 }
 
 /* The last token of an answer is never processed. */

@@ -8,11 +8,7 @@ static struct gen_status ask(struct engine *e, const int32_t *p, uint32_t n)
 {
     struct gen_request q = toy_request(p, n, 0);
     q.forget = toy_rules(FORGET_DBTRIMKV);
-    struct gen *g = toy_submit(e, &q);
-    struct gen_status s = toy_wait(g, GEN_DONE);
-    gen_release(g);
-    toy_wait_idle(e);
-    return s;
+    return toy_complete(e, &q);
 }
 
 /* The session at rest that begins with this token; at most one does. */

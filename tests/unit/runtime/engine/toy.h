@@ -575,6 +575,17 @@ static inline struct gen_status toy_wait(struct gen *g, enum gen_state state)
     }
 }
 
+/* To the end, and until its conversation is at rest. */
+static inline struct gen_status toy_complete(struct engine *e,
+                                             struct gen_request *r)
+{
+    struct gen *g = toy_submit(e, r);
+    struct gen_status s = toy_wait(g, GEN_DONE);
+    gen_release(g);
+    toy_wait_idle(e);
+    return s;
+}
+
 /* Everything to the end; the text is appended. */
 static inline struct gen_status toy_finish(struct gen *g, struct buf *text)
 {
