@@ -212,7 +212,7 @@ def named_others(rows):
                    if m == f"nll_minus_{r.get('against')}"})
 
 
-def others(rows, tasks, against):
+def distances(rows, tasks, against):
     """How far each policy is from one of these."""
     for budget in rows.budgets():
         for policy in rows.policies(budget):
@@ -258,10 +258,12 @@ def report(found, tasks, metrics, name):
         for some in rows.sets():
             yield from sentences(rows, some, name)
             for against in named_others(rows):
-                yield ""
-                yield f"| less {against}, {some} | budget | nll | KL | em |"
-                yield "|" + "---|" * 5
-                yield from others(rows, some, against)
+                apart = list(distances(rows, some, against))
+                if apart:
+                    yield ""
+                    yield f"| less {against}, {some} | budget | nll | KL | em |"
+                    yield "|" + "---|" * 5
+                    yield from apart
         merged = list(fates(rows))
         if merged:
             yield ""
