@@ -39,7 +39,7 @@ POLICIES = ["dbtrimkv", "trimkv", "selkv-window", "snapkv", "adakv",
             "pyramidkv", "h2o", "tova", "r-kv", "streamingllm", "keydiff",
             "knorm", "expected-attention", "random", "fastv"]
 FATES = ["lookm", "kvmerger", "weightedkv", "cam"]
-ENDS = ["full", "no-context"]
+ENDS = ["full", "no-context", "oracle"]
 CONTROLS = ["random", "streamingllm"]
 BEST = ["dbtrimkv", "trimkv", "keydiff", "expected-attention", "snapkv",
         "adakv"]

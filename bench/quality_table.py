@@ -7,7 +7,7 @@
 A table for each model, mode, context, seed, gates, settings and number of
 documents, whose heading says which of these differ: a line a policy and budget,
 a column a task and metric. The best figure of a budget, among the policies that
-keep other entries, is bold; a star says that its distance to the second,
+keep other entries and don't know the answers, is bold; a star says that its distance to the second,
 document by document, has an interval without zero, with 8 documents or more.
 Where the model is too weak for a task there is neither. Below stand the
 sentences about one policy (--of): its distance to the best other over all tasks
@@ -25,6 +25,7 @@ from collections import defaultdict, namedtuple
 
 ALL = "all of "
 ENDS = {"full": "all", "no-context": "none"}
+ORACLE = "oracle"  # it knows the answers, and is no rival
 SURE = 8  # documents; with fewer nothing is beyond doubt (interval.h)
 HIGHER = {"em", "agree", "top1", "choice"}
 
@@ -109,10 +110,10 @@ def add_all(rows, found):
 
 def best_first(rows, budget, task, metric, policies):
     """(mean, policy), the best one first. A fate keeps its policy's entries and
-    is compared elsewhere."""
+    is compared elsewhere, and what knows the answers is no rival."""
     sign = -1 if metric in HIGHER else 1
     known = [(rows.mean(task, p, budget, metric), p) for p in policies
-             if "+" not in p]
+             if "+" not in p and p != ORACLE]
     return sorted(((m, p) for m, p in known if m is not None),
                   key=lambda x: sign * x[0])
 
@@ -161,7 +162,8 @@ def table(rows, columns):
     widest = (rows.sets() or [""])[0]
     for budget in rows.budgets():
         order = best_first(rows, budget, widest, "kl", rows.policies(budget))
-        first = [p for _, p in order]
+        first = [ORACLE] * (ORACLE in rows.policies(budget)) + \
+            [p for _, p in order]
         lines += [(p, budget) for p in first] + \
             [(p, budget) for p in rows.policies(budget) if p not in first]
     for policy, budget in lines:

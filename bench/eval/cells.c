@@ -25,11 +25,6 @@ void cells_fini(struct cells *c)
     *c = (struct cells){0};
 }
 
-static bool is_policy(const struct choice *c)
-{
-    return c->kind == CHOICE_PASS || c->kind == CHOICE_POLICY;
-}
-
 /* Tasks without answers have no exact match, and not all have wrong ones. */
 static bool has_metric(enum task task, enum metric m)
 {
@@ -188,7 +183,7 @@ static const struct choice *best_other(const struct work *w,
     double best_mean = 0;
     for (uint32_t i = 0; i < w->in->n_choices; i++) {
         const struct choice *other = &w->in->choice[i];
-        if (!is_policy(other) || other->budget != c->budget ||
+        if (!choice_competes(other) || other->budget != c->budget ||
             choice_same_kept(other, c))
             continue;
         uint32_t n = collect(w, g, other, metric, w->y);
@@ -210,7 +205,7 @@ static const struct choice *named_other(const struct work *w,
     for (uint32_t i = 0; w->in->against != NULL && i < w->in->n_choices; i++) {
         const struct choice *other = &w->in->choice[i];
         if (other != c && strcmp(other->name, w->in->against) == 0 &&
-            (!is_policy(other) || other->budget == c->budget))
+            (other->policy == NULL || other->budget == c->budget))
             return other;
     }
     return NULL;
@@ -246,12 +241,12 @@ static enum err add_cell(struct work *w, const struct group *g,
     enum err rc = OK;
     for (int i = 0; i < METRIC_COUNT && rc == OK; i++)
         rc = add_value(w, g, c, (enum metric)i);
-    for (int i = 0; i < METRIC_COUNT && rc == OK && is_policy(c); i++) {
+    for (int i = 0; i < METRIC_COUNT && rc == OK && choice_competes(c); i++) {
         const struct choice *best = best_other(w, g, c, (enum metric)i);
         if (best != NULL)
             rc = add_difference(w, g, c, best, (enum metric)i, "best");
     }
-    for (int i = 0; i < METRIC_COUNT && rc == OK && is_policy(c); i++)
+    for (int i = 0; i < METRIC_COUNT && rc == OK && c->policy != NULL; i++)
         rc = add_normalised(w, g, c, (enum metric)i);
     if (rc == OK)
         rc = add_differences(w, g, c, dropping(w, c), "drop");

@@ -35,11 +35,6 @@ static const struct cells_row *row_of(const struct chart *h, uint32_t i)
                       metric_name(h->metric));
 }
 
-static bool is_policy(const struct choice *c)
-{
-    return c->kind == CHOICE_PASS || c->kind == CHOICE_POLICY;
-}
-
 static double x_of(const struct chart *h, double bytes)
 {
     double share = (log2(bytes) - h->x0) / (h->x1 - h->x0);
@@ -72,7 +67,7 @@ static bool measure(struct chart *h)
             continue;
         h->y0 = fmin(h->y0, row->value.lo);
         h->y1 = fmax(h->y1, row->value.hi);
-        if (!is_policy(row->choice))
+        if (row->choice->policy == NULL)
             continue;
         h->x0 = fmin(h->x0, log2(row->bytes));
         h->x1 = fmax(h->x1, log2(row->bytes));
@@ -171,7 +166,7 @@ static enum err put_chart(struct chart *h)
         const struct cells_row *row = row_of(h, i);
         if (row == NULL)
             continue;
-        rc = is_policy(row->choice)
+        rc = row->choice->policy != NULL
                  ? put_point(h, row, point_before(h, row), hue_of(h, i))
                  : put_level(h, row);
     }
@@ -213,7 +208,7 @@ static enum err put_table(struct buf *out, const struct chart *h)
         rc = buf_printf(out,
                         "</tr>\n<tr><td style=\"color:hsl(%d,70%%,40%%)\">"
                         "%s</td><td>%g%%</td><td>%.0f</td>",
-                        is_policy(row->choice) ? hue_of(h, i) : 0,
+                        row->choice->policy != NULL ? hue_of(h, i) : 0,
                         row->choice->name, 100 * row->choice->budget,
                         row->bytes / 1024);
         for (int k = 0; k < METRIC_COUNT && rc == OK; k++)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "bench/eval/oracle.h"
 #include "config/flags.h"
 #include "server/merge_config.h"
 
@@ -23,13 +24,13 @@ enum { SETTING_LEN = sizeof(SETTING) - 1 };
 
 static enum err unknown_policy(const char *name, struct errmsg *m)
 {
-    const char *names[NAMES_MAX] = {"full", "no-context"};
-    size_t n = 2;
+    const char *names[NAMES_MAX] = {"full", "no-context", "oracle"};
+    size_t n = 3;
     for (uint32_t i = 0; policy_at(i) != NULL && n < NAMES_MAX; i++)
         names[n++] = policy_at(i)->name;
     return err_set(m, ERR_NOTFOUND,
                    "there is no policy \"%.60s\"; the nearest is \"%s\" (all: "
-                   "full, no-context, %s)",
+                   "full, no-context, oracle, %s)",
                    name, flags_nearest(name, names, n), policy_names());
 }
 
@@ -243,10 +244,13 @@ static enum err find_policy(struct choice *out, const char *name, uint32_t has,
         out->kind = name[0] == 'f' ? CHOICE_FULL : CHOICE_NO_CONTEXT;
         return OK;
     }
-    out->policy = policy_find(name);
+    out->kind = strcmp(name, "oracle") == 0     ? CHOICE_ORACLE
+                : strcmp(name, "dbtrimkv") == 0 ? CHOICE_PASS
+                                                : CHOICE_POLICY;
+    out->policy =
+        out->kind == CHOICE_ORACLE ? oracle_policy() : policy_find(name);
     if (out->policy == NULL)
         return unknown_policy(name, m);
-    out->kind = strcmp(name, "dbtrimkv") == 0 ? CHOICE_PASS : CHOICE_POLICY;
     return policy_check(out->policy, has, false, m);
 }
 
@@ -274,6 +278,11 @@ enum err choice_find(struct choice *out, const char *name, uint32_t has,
 bool choice_needs_gates(const struct choice *c)
 {
     return c->policy != NULL && (c->policy->needs & POLICY_LOG_BETA) != 0;
+}
+
+bool choice_competes(const struct choice *c)
+{
+    return c->policy != NULL && c->kind != CHOICE_ORACLE;
 }
 
 bool choice_same_kept(const struct choice *a, const struct choice *b)
@@ -365,6 +374,8 @@ static enum err add_all(struct choices *out, const struct choices_input *in,
     enum err rc = add(out, in, "full", m);
     if (rc == OK)
         rc = add(out, in, "no-context", m);
+    if (rc == OK)
+        rc = add(out, in, "oracle", m);
     for (uint32_t i = 0; policy_at(i) != NULL && rc == OK; i++)
         if ((policy_at(i)->needs & ~in->has) == 0)
             rc = add(out, in, policy_at(i)->name, m);
@@ -448,6 +459,7 @@ struct choices_needs choices_needs(const struct choices *c)
         if (x->policy == NULL)
             continue;
         needs.view |= x->policy->needs;
+        needs.answers |= x->kind == CHOICE_ORACLE;
         uint32_t n = x->policy->defaults.n_window;
         if (x->fate != NULL) {
             needs.fate |= x->fate->needs;

@@ -2,6 +2,7 @@
  * does not keep, and a budget; from the names on the command line.
  *
  *     full, no-context                 the two ends of the scale
+ *     oracle                           what knows the answers (oracle.h)
  *     keydiff                          what leaves is dropped
  *     keydiff+merge                    and here merged (a fate of merge/)
  *     keydiff+merge:alpha=0            with other settings than the server's
@@ -29,6 +30,7 @@
 enum choice_kind {
     CHOICE_FULL,       /* "full" */
     CHOICE_NO_CONTEXT, /* "no-context" */
+    CHOICE_ORACLE,     /* "oracle" */
     CHOICE_PASS,       /* "dbtrimkv": cache/select.h */
     CHOICE_POLICY      /* cache/policy/ */
 };
@@ -55,6 +57,10 @@ MUST_CHECK enum err choice_find(struct choice *out, const char *name,
                                 uint32_t has, struct errmsg *m);
 
 bool choice_needs_gates(const struct choice *c);
+
+/* One of those that are compared: not one that keeps everything or nothing, or
+ * knows the answers. */
+bool choice_competes(const struct choice *c);
 
 /* Two that keep the same entries. */
 bool choice_same_kept(const struct choice *a, const struct choice *b);
@@ -87,6 +93,7 @@ MUST_CHECK enum err choices_read(struct choices *out,
 struct choices_needs {
     uint32_t view;     /* of enum policy_need: for the policies */
     uint32_t fate;     /* of enum fate_need */
+    bool answers;      /* for the oracle */
     uint32_t n_window; /* last queries that somebody looks through */
 };
 

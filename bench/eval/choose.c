@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/eval/merging.h"
+#include "bench/eval/oracle.h"
 #include "cache/compact.h"
 #include "cache/select.h"
 #include "runtime/model/view.h"
@@ -21,7 +22,9 @@ struct chooser {
     /* The sequence that was looked at last. */
     struct view *view;
     const struct probe *probe;
+    const float *oracle;
     uint32_t n_seen;
+    float *score; /* [entries], of the oracle */
     uint8_t *keep;
     uint16_t *gone; /* [units of the pool], zero between calls */
     struct select *select;
@@ -60,9 +63,10 @@ enum err chooser_new(struct chooser **out, const struct chooser_size *size,
         return err_set(m, ERR_NOMEM, "no memory for the policies");
     c->size = *size;
     c->keep = malloc((size_t)n_lists * size->max_tokens);
+    c->score = malloc((size_t)n_lists * size->max_tokens * sizeof(*c->score));
     c->gone = calloc(pool_stats(size->pool).n_units, sizeof(*c->gone));
-    if (c->keep == NULL || c->gone == NULL || new_looks(c) != OK ||
-        new_select(c, n_lists) != OK) {
+    if (c->keep == NULL || c->score == NULL || c->gone == NULL ||
+        new_looks(c) != OK || new_select(c, n_lists) != OK) {
         chooser_free(c);
         return err_set(m, ERR_NOMEM, "no memory for the policies");
     }
@@ -79,6 +83,7 @@ void chooser_free(struct chooser *c)
     free(c->look);
     select_free(c->select);
     free(c->keep);
+    free(c->score);
     free(c->gone);
     free(c);
 }
@@ -92,6 +97,7 @@ enum err chooser_look(struct chooser *c, uint32_t i,
     c->view = l->view;
     c->n_seen = of->n_seen;
     c->probe = of->probe;
+    c->oracle = of->oracle;
     if (l->needs != 0 && (needs & ~l->needs) == 0)
         return OK;
     l->needs = 0;
@@ -127,6 +133,20 @@ static enum err take_out(struct chooser *c, const struct choice *how,
     return rc;
 }
 
+/* The best by what will be looked at. */
+static enum err keep_by_oracle(struct chooser *c, const struct policy *policy,
+                               const struct policy_params *params)
+{
+    const struct policy_view *v = view_get(c->view);
+    for (uint32_t i = 0; i < v->n_layers * v->n_kv_heads; i++) {
+        const struct policy_list *l = &v->list[i];
+        const float *mass = c->oracle + (size_t)i * c->size.max_tokens;
+        for (uint32_t e = 0; e < l->n; e++)
+            c->score[l->first + e] = mass[l->pos[e]];
+    }
+    return policy_select(policy, v, params, c->score, c->keep);
+}
+
 /* A deep copy has its entries in the slots of the original, so that the view
  * is good for both. */
 static enum err apply_policy(struct chooser *c, const struct choice *how,
@@ -140,8 +160,10 @@ static enum err apply_policy(struct chooser *c, const struct choice *how,
     params.n_recent = how->n_recent;
     params.min_head = how->min_head;
     params.seed = how->seed;
-    enum err rc = policy_keep(how->policy, view_get(c->view), &params,
-                              c->size.workers, c->keep);
+    enum err rc = how->kind == CHOICE_ORACLE
+                      ? keep_by_oracle(c, how->policy, &params)
+                      : policy_keep(how->policy, view_get(c->view), &params,
+                                    c->size.workers, c->keep);
     if (rc != OK)
         return rc;
     view_gone(c->view, t, c->keep, c->gone);

@@ -1,8 +1,9 @@
 /* choose.h - takes out of a cache what a choice does not keep.
  *
  * What `dbtrimkv` keeps is chosen by the server's eviction pass, for the
- * others by the pure functions of cache/policy/. Before the rest is taken out
- * the fate of the choice may merge it into what stays (merging.h).
+ * others by the pure functions of cache/policy/, and for `oracle` by what the
+ * answers will look at (oracle.h). Before the rest is taken out the fate of the
+ * choice may merge it into what stays (merging.h).
  *
  * Threads: one at a time; the work runs on the pool of threads.
  */
@@ -34,13 +35,15 @@ MUST_CHECK enum err chooser_new(struct chooser **out,
                                 struct errmsg *m);
 void chooser_free(struct chooser *c); /* NULL is allowed */
 
-/* A sequence that has seen n_seen tokens: its cache, and the probe that
- * watched it (NULL: none did). Both must stay as they are as long as
+/* A sequence that has seen n_seen tokens: its cache, the probe that watched it
+ * (NULL: none did), and oracle_masses() of max_tokens positions (NULL: nobody
+ * asks for `oracle`). All must stay as they are as long as
  * chooser_look() and chooser_apply() are called for it. */
 struct chooser_subject {
     const struct table *table;
     const struct probe *probe;
     uint32_t n_seen;
+    const float *oracle;
 };
 
 /* Looks at a sequence, number i of n_looks, for chooser_apply(). needs: of
@@ -55,8 +58,8 @@ MUST_CHECK enum err chooser_look(struct chooser *c, uint32_t i,
 void chooser_forget(struct chooser *c);
 
 /* Takes the entries out of the cache looked at last (which is then to be
- * forgotten), or out of a deep copy of it, that the choice (CHOICE_PASS or
- * CHOICE_POLICY) does not keep when n_entries a head stay on average. Its units
+ * forgotten), or out of a deep copy of it, that the choice (one with
+ * a policy) does not keep when n_entries a head stay on average. Its units
  * are its own. What the fate has done is added to *counts; a probe with what it
  * needs has watched. */
 MUST_CHECK enum err chooser_apply(struct chooser *c, const struct choice *how,

@@ -63,12 +63,13 @@ static const struct option options[] = {
     {.name = "policy",
      .type = OPT_LIST,
      .field = FIELD(policy),
-     .shown_dflt = "full, no-context and all others that can be had",
+     .shown_dflt = "full, no-context, oracle and all others that can be had",
      .word = "NAMES",
      .help = "Policies to compare. full (the server's exact) keeps "
              "everything, no-context nothing "
              "of the document: the two ends of the scale; full is always "
-             "measured. A policy merges what "
+             "measured. oracle keeps what the answers will look at, which no "
+             "policy knows. A policy merges what "
              "it does not keep with a fate after its name, keydiff+merge "
              "(lookm, kvmerger, weightedkv and cam besides merge, which is "
              "SelKV's), and is then compared with itself without. Settings "

@@ -4,12 +4,14 @@
 
 #include "bench/eval/fork.h"
 #include "bench/eval/merging.h"
+#include "bench/eval/oracle.h"
 
 struct lab {
     struct lab_options o;
     struct pool *pool;
     struct scoring *scoring;
     struct chooser *chooser;
+    struct oracle *oracle; /* NULL: nobody asks it */
     struct scored *scored; /* [DOCUMENT_SCORED_MAX] */
     /* The open document. */
     const struct document *d;
@@ -66,6 +68,12 @@ static uint32_t n_states_max(const struct lab_options *o)
     return o->mode == LAB_AWARE ? DOCUMENT_QUESTIONS_MAX : 1;
 }
 
+/* Tokens of a prompt that is compressed: in aware mode with its question. */
+static uint32_t max_prompt(const struct lab_options *o)
+{
+    return o->n_tokens + DOCUMENT_GIVEN_MAX;
+}
+
 static enum err open_pool(struct lab *l, struct errmsg *m)
 {
     const struct model_info *i = model_info(l->o.model);
@@ -89,13 +97,25 @@ static enum err new_probes(struct lab *l, struct errmsg *m)
         .parts = (needs->view & POLICY_COLUMNS ? PROBE_COLUMNS : 0) |
                  (needs->view & POLICY_FUTURE ? PROBE_FUTURE : 0) |
                  merging_parts(needs->fate),
-        .max_tokens = l->o.n_tokens + DOCUMENT_GIVEN_MAX,
+        .max_tokens = max_prompt(&l->o),
         .n_skip = SKIPPED_QUERIES};
     enum err rc = OK;
     for (uint32_t i = 0; i < n && is_watched && rc == OK; i++)
         rc = probe_new(&l->probe[i], l->o.model, &o, m);
     l->probe_bytes = is_watched ? n * probe_bytes(l->o.model, &o) : 0;
     return rc;
+}
+
+static enum err new_oracle(struct lab *l, struct errmsg *m)
+{
+    const struct oracle_size size = {.model = l->o.model,
+                                     .workers = l->o.workers,
+                                     .max_tokens = max_prompt(&l->o),
+                                     .n_states = n_states_max(&l->o)};
+    if (!l->o.needs.answers)
+        return OK;
+    l->probe_bytes += oracle_bytes(&size);
+    return oracle_new(&l->oracle, &size, m);
 }
 
 enum err lab_new(struct lab **out, const struct lab_options *o,
@@ -116,12 +136,14 @@ enum err lab_new(struct lab **out, const struct lab_options *o,
     struct chooser_size size = {.pool = l->pool,
                                 .workers = o->workers,
                                 .model = o->model,
-                                .max_tokens = o->n_tokens + DOCUMENT_GIVEN_MAX,
+                                .max_tokens = max_prompt(o),
                                 .n_looks = n_states_max(o)};
     if (rc == OK)
         rc = chooser_new(&l->chooser, &size, m);
     if (rc == OK)
         rc = new_probes(l, m);
+    if (rc == OK)
+        rc = new_oracle(l, m);
     if (rc == OK)
         *out = l;
     else
@@ -137,6 +159,7 @@ void lab_free(struct lab *l)
     for (uint32_t i = 0; i < DOCUMENT_QUESTIONS_MAX; i++)
         probe_free(l->probe[i]);
     chooser_free(l->chooser);
+    oracle_free(l->oracle);
     scoring_free(l->scoring);
     pool_free(l->pool);
     free(l->scored);
@@ -347,6 +370,30 @@ static enum err read_questions(struct lab *l)
     return rc;
 }
 
+/* What is looked at for every right answer, in the cache of its question. */
+static enum err foresee(struct lab *l)
+{
+    enum err rc = OK;
+    oracle_reset(l->oracle);
+    for (uint32_t i = 0; i < l->d->n_questions && rc == OK; i++) {
+        uint32_t i_state = l->o.mode == LAB_AWARE ? i : 0;
+        struct table *fork = NULL;
+        rc = fork_shared(&fork, l->state[i_state], capacity(l));
+        if (rc != OK)
+            return rc;
+        struct scoring_run run = run_of(l, probe_of(l->d, i), fork);
+        rc = oracle_watch(l->oracle, i_state, l->scoring, &run);
+        table_free(fork);
+    }
+    return rc;
+}
+
+/* NULL where nobody asks. */
+static const float *foreseen(const struct lab *l, uint32_t i_state)
+{
+    return l->oracle != NULL ? oracle_masses(l->oracle, i_state) : NULL;
+}
+
 /* Tokens that a state has seen. */
 static uint32_t n_seen(const struct lab *l, uint32_t i_state)
 {
@@ -356,7 +403,8 @@ static uint32_t n_seen(const struct lab *l, uint32_t i_state)
 static enum err look(struct lab *l, uint32_t i_state, uint32_t needs)
 {
     const struct chooser_subject of = {l->state[i_state], l->probe[i_state],
-                                       n_seen(l, i_state)};
+                                       n_seen(l, i_state),
+                                       foreseen(l, i_state)};
     return chooser_look(l->chooser, i_state, &of, needs);
 }
 
@@ -389,6 +437,8 @@ enum err lab_open(struct lab *l, const struct document *d, struct figures *full,
         rc = look(l, 0, l->o.needs.view);
     if (rc == OK)
         rc = score(l, l->state, l->n_states, true, full);
+    if (rc == OK && l->oracle != NULL)
+        rc = foresee(l);
     if (rc == OK)
         count_entries(l, full, l->state, l->n_states);
     if (rc != OK) {
@@ -479,7 +529,7 @@ static enum err ask_staged(struct lab *l, const struct choice *c,
     for (uint32_t i = 0, from = 0; i < n_stages && rc == OK; i++) {
         uint32_t to = (uint32_t)((uint64_t)n * (i + 1) / n_stages);
         rc = feed(l, t[0], p, from, to);
-        const struct chooser_subject of = {t[0], p, to};
+        const struct chooser_subject of = {t[0], p, to, foreseen(l, 0)};
         chooser_forget(l->chooser);
         if (rc == OK)
             rc = chooser_look(l->chooser, 0, &of, c->policy->needs);
@@ -511,6 +561,7 @@ enum err lab_ask(struct lab *l, const struct choice *c, struct figures *out,
     case CHOICE_NO_CONTEXT:
         rc = ask_without_context(l, out);
         break;
+    case CHOICE_ORACLE:
     case CHOICE_PASS:
     case CHOICE_POLICY:
         rc = l->d->n_stages > 1 && l->o.mode == LAB_AGNOSTIC

@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXPECTED = Path(__file__).resolve().with_name("expected.tsv")
 FLAGS = ["--split", "dev", "--context", "512", "--docs", "3",
          "--tasks", "A,B2,E1,F", "--budget", "0.25", "--policy",
-         "full,no-context,streamingllm,keydiff,snapkv,dbtrimkv,dbtrimkv+merge"]
+         "full,no-context,oracle,streamingllm,keydiff,snapkv,dbtrimkv,"
+         "dbtrimkv+merge", "--against", "dbtrimkv"]
 HIGHER_IS_BETTER = ("agree", "top1", "em", "choice")
 
 

@@ -139,6 +139,16 @@ def test_rows_become_a_table_and_sentences(tmp_path):
         in said
 
 
+def test_what_knows_the_answers_is_no_rival(tmp_path):
+    more = [row("oracle", .25, m, x) for m, x in (("em", .75), ("kl", .01))]
+    more.append(row("oracle", .25, "kl", .01, **ALL))
+    said = table_of(tmp_path, "--of", "a", "--metrics", "kl,em",
+                    rows=ROWS + more).stdout
+    assert "| oracle | 25% | 250 | 0.010 | 0.750 |\n| a | 25% | 250 | " \
+        "**0.200** | **0.600**\\* |" in said
+    assert "KL 0.40 of b's" in said
+
+
 def test_the_distance_to_a_named_policy_is_a_table(tmp_path):
     more = [row("b", .25, f"{m}_minus_a", d, lo=d - .1, hi=d + .1, against="a",
                 **ALL) for m, d in (("kl", .3), ("em", -.2))]

@@ -74,12 +74,14 @@ static inline void rig_open(struct rig *r, int n_threads)
                                             .corpus = r->corpus,
                                             .n_tokens = RIG_TOKENS,
                                             .seed = 1};
-    r->lab = (struct lab_options){
-        .model = r->model,
-        .workers = r->workers,
-        .kv_type = KV_F16,
-        .n_tokens = RIG_TOKENS,
-        .needs = {.view = RIG_NEEDS, .fate = RIG_FATES, .n_window = 32}};
+    r->lab = (struct lab_options){.model = r->model,
+                                  .workers = r->workers,
+                                  .kv_type = KV_F16,
+                                  .n_tokens = RIG_TOKENS,
+                                  .needs = {.view = RIG_NEEDS,
+                                            .fate = RIG_FATES,
+                                            .answers = true,
+                                            .n_window = 32}};
 }
 
 static inline void rig_close(struct rig *r)

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "bench/eval/cells.h"
+#include "bench/eval/oracle.h"
 
 enum { DOCS = 6, DOCS_MAX = 8, CHOICES = 6 };
 
@@ -163,6 +164,27 @@ static void the_best_other_has_the_same_budget(void **state)
     /* Alone at its budget; and full is no policy. */
     assert_null(cells_find(&c, "B2", &s.choice[4], "kl_minus_best"));
     assert_null(cells_find(&c, "B2", &s.choice[0], "kl_minus_best"));
+    cells_fini(&c);
+    records_close(s.r);
+}
+
+/* One that knows the answers, here in place of keydiff's merge, is the best
+ * other of none, but may be compared with one that is named. */
+static void the_oracle_competes_with_none(void **state)
+{
+    (void)state;
+    struct setup s;
+    setup_init(&s, 0);
+    s.choice[5].kind = CHOICE_ORACLE;
+    s.choice[5].policy = oracle_policy();
+    s.choice[5].fate = NULL;
+    struct cells c = compute(&s);
+    const struct cells_row *row =
+        cells_find(&c, "B2", &s.choice[3], "kl_minus_best");
+    assert_string_equal(row->against, "keydiff");
+    assert_null(cells_find(&c, "B2", &s.choice[5], "kl_minus_best"));
+    row = cells_find(&c, "B2", &s.choice[5], "kl_minus_random");
+    assert_true(near(row->value.mean, -2.5));
     cells_fini(&c);
     records_close(s.r);
 }
@@ -560,6 +582,7 @@ int main(void)
         cmocka_unit_test(means_are_over_documents),
         cmocka_unit_test(differences_are_paired),
         cmocka_unit_test(the_best_other_has_the_same_budget),
+        cmocka_unit_test(the_oracle_competes_with_none),
         cmocka_unit_test(a_merge_is_compared_with_dropping),
         cmocka_unit_test(normalised_is_between_the_ends),
         cmocka_unit_test(a_weak_model_is_told),

@@ -27,6 +27,23 @@ static void policies_are_checked(void **state)
     assert_int_equal(choice_entries(0.0001, 100), 1);
 }
 
+/* What knows the answers needs them, and nothing else of a sequence. */
+static void the_oracle_is_a_control(void **state)
+{
+    (void)state;
+    struct choices all = {.n = 2};
+    all.choice[0] = find("oracle");
+    all.choice[1] = find("keydiff");
+    assert_int_equal(all.choice[0].kind, CHOICE_ORACLE);
+    assert_false(choice_competes(&all.choice[0]));
+    assert_true(choice_competes(&all.choice[1]));
+    assert_false(choice_needs_gates(&all.choice[0]));
+    assert_true(choices_needs(&all).answers);
+    all.choice[0] = find("full");
+    assert_false(choice_competes(&all.choice[0]));
+    assert_false(choices_needs(&all).answers);
+}
+
 static void a_fate_has_one_name(void **state)
 {
     (void)state;
@@ -53,7 +70,8 @@ static void a_fate_has_one_name(void **state)
         {"h2o+merge:max-ratio=2:alpha=1", "h2o+merge:alpha=1:max-ratio=2"},
         /* Two floats are two settings. */
         {"h2o+merge:alpha=0.50000006", "h2o+merge:alpha=0.50000006"},
-        {"h2o+merge:alpha=0.5000000001", "h2o+merge"}};
+        {"h2o+merge:alpha=0.5000000001", "h2o+merge"},
+        {"oracle+merge", "oracle+merge"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct choice c = find(names[i][0]);
         assert_string_equal(c.name, names[i][1]);
@@ -311,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(policies_are_checked),
+        cmocka_unit_test(the_oracle_is_a_control),
         cmocka_unit_test(a_fate_has_one_name),
         cmocka_unit_test(settings_are_the_servers),
         cmocka_unit_test(settings_have_the_servers_ranges),

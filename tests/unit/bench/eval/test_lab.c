@@ -9,10 +9,12 @@
 
 enum { POLICIES_MAX = 64 };
 
-/* Names of all policies there are; returns how many. */
+/* Names of all policies there are, and of the one that knows the answers;
+ * returns how many. */
 static int all_policies(const char *out[POLICIES_MAX])
 {
     int n = 0;
+    out[n++] = "oracle";
     for (uint32_t i = 0; policy_at(i) != NULL; i++) {
         assert_true(n < POLICIES_MAX);
         out[n++] = policy_at(i)->name;
@@ -158,6 +160,7 @@ static void documents_are_not_mixed_up(void **state)
         setup_init(&x, (enum lab_mode)mode, TASK_B2, 1);
         setup_init(&y, (enum lab_mode)mode, TASK_B2, 1);
         struct figures first = ask(&x, "snapkv", 0.25);
+        struct figures foreseen = ask(&x, "oracle", 0.25);
         lab_close(x.l);
         struct document next = rig_document(&x.r, TASK_B2, 1);
         assert_int_equal(lab_open(x.l, &next, &x.full, &m), OK);
@@ -167,6 +170,10 @@ static void documents_are_not_mixed_up(void **state)
         struct figures fresh = ask(&y, "snapkv", 0.25);
         assert_true(same_metrics(&other, &fresh));
         assert_false(same_metrics(&other, &first));
+        other = ask(&x, "oracle", 0.25);
+        fresh = ask(&y, "oracle", 0.25);
+        assert_true(same_metrics(&other, &fresh));
+        assert_false(same_metrics(&other, &foreseen));
         lab_close(x.l);
         lab_close(y.l);
         document_fini(&next);
@@ -235,7 +242,7 @@ static void cache_init(struct cache *x, const struct gate *gate)
         .table = x->t, .ids = d.prompt.id, .n = RIG_TOKENS};
     assert_int_equal(scoring_feed(x->s, &run), OK);
     assert_int_equal(fork_deep(&x->copy, x->t, RIG_TOKENS), OK);
-    const struct chooser_subject of = {x->t, NULL, RIG_TOKENS};
+    const struct chooser_subject of = {.table = x->t, .n_seen = RIG_TOKENS};
     assert_int_equal(chooser_look(x->c, 0, &of, POLICY_LOG_BETA), OK);
     document_fini(&d);
 }
@@ -260,6 +267,41 @@ static void positions(const struct cache *x, uint32_t k,
                  ->pos[e % KV_UNIT]] = 1;
 }
 
+/* With the masses of one ranking: the list that has them all keeps as much as
+ * the others' floors leave, where it has them. */
+static void the_oracle_keeps_what_will_be_looked_at(void **state)
+{
+    (void)state;
+    enum { EACH = 100, BEGIN = 300 };
+    struct cache x;
+    uint8_t seen[RIG_TOKENS];
+    struct errmsg m = {""};
+    cache_init(&x, NULL);
+    float *mass = calloc((size_t)x.n_lists * RIG_TOKENS, sizeof(*mass));
+    assert_non_null(mass);
+    uint32_t room = EACH + (x.n_lists - 1) * (EACH - 20);
+    assert_true(BEGIN + room < RIG_TOKENS - 16);
+    for (uint32_t p = BEGIN; p < BEGIN + room; p++)
+        mass[RIG_TOKENS + p] = 1; /* of list 1 */
+    const struct choice how = rig_choice("oracle", 0.1);
+    const struct chooser_subject of = {
+        .table = x.t, .n_seen = RIG_TOKENS, .oracle = mass};
+    assert_int_equal(chooser_look(x.c, 0, &of, 0), OK);
+    assert_int_equal(chooser_apply(x.c, &how, EACH, x.copy, &x.merged, &m), OK);
+    for (uint32_t k = 0; k < x.n_lists; k++) {
+        positions(&x, k, seen);
+        for (uint32_t p = 0; p < RIG_TOKENS; p++) {
+            bool is_protected = p < 4 || p + 16 >= RIG_TOKENS;
+            /* The later of equals; the sinks and the newest count, too. */
+            bool is_best = k == 1 && p >= BEGIN + 20 && p < BEGIN + room;
+            assert_int_equal(seen[p], is_protected || is_best);
+        }
+        assert_int_equal(x.copy->list[k].len, k == 1 ? room : 20);
+    }
+    free(mass);
+    cache_fini(&x);
+}
+
 /* Compressed in stages: as many entries stay, nothing taken out is as good as
  * one stage, and the document is the same each time it is asked. */
 static void stages_keep_the_budget(void **state)
@@ -267,11 +309,11 @@ static void stages_keep_the_budget(void **state)
     (void)state;
     struct setup x;
     static const char *const policies[] = {"streamingllm", "snapkv", "h2o",
-                                           "dbtrimkv"};
+                                           "dbtrimkv", "oracle"};
     setup_init(&x, LAB_AGNOSTIC, TASK_E3, 2);
     double each = floor(0.25 * (double)x.d.prompt.n + 0.5);
     assert_int_equal(x.d.n_stages, 4);
-    for (int p = 0; p < 4; p++) {
+    for (int p = 0; p < 5; p++) {
         struct figures all = ask(&x, policies[p], 1);
         for (int i = 0; i < METRIC_COUNT; i++)
             assert_true(fabs(all.metric[i] - x.full.metric[i]) < 1e-6);
@@ -479,6 +521,7 @@ int main(void)
         cmocka_unit_test(the_question_is_part_of_an_aware_prompt),
         cmocka_unit_test(kept_entries_are_sinks_and_the_newest),
         cmocka_unit_test(a_small_budget_protects_less),
+        cmocka_unit_test(the_oracle_keeps_what_will_be_looked_at),
         cmocka_unit_test(stages_keep_the_budget),
         cmocka_unit_test(what_left_early_is_missed),
         cmocka_unit_test(gates_rank_entries),

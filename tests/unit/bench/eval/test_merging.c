@@ -46,7 +46,8 @@ static void bench_open(struct bench *b)
     int32_t *tokens = golden_copy(&b->golden, "tokens", "i32");
     rig_feed_probe(&b->rig, b->table, b->probe, tokens, N, 50);
     free(tokens);
-    const struct chooser_subject of = {b->table, b->probe, N};
+    const struct chooser_subject of = {
+        .table = b->table, .probe = b->probe, .n_seen = N};
     assert_int_equal(
         chooser_look(b->chooser, 0, &of, policy_find("selkv-window")->needs),
         OK);
