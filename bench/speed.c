@@ -9,10 +9,11 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "base/workers.h"
-#include "gates/gate_file.h"
+#include "gates/gate_find.h"
 #include "runtime/model/model.h"
 
 enum {
@@ -62,8 +63,9 @@ static const char usage[] =
     "  --rounds N        samples a row; the best and the median are shown\n"
     "                    (default: 3)\n"
     "  --gates WHICH     also with retention gates, in turns with the samples\n"
-    "                    without; a file of them, or a width: numbers by\n"
-    "                    chance cost what trained ones do\n"
+    "                    without: auto, those that were made for the model; a\n"
+    "                    file of them; or a width: numbers by chance cost\n"
+    "                    what trained ones do\n"
     "  --json FILE       the same figures as JSON; - is stdout, without the\n"
     "                    table\n";
 
@@ -205,6 +207,25 @@ static enum err make_gates(struct gate **out, const struct gate_shape *shape,
     return rc;
 }
 
+/* As the server finds them; without any there is nothing to measure. */
+static enum err find_gates(struct bench *b, const struct gate_shape *shape,
+                           struct errmsg *m)
+{
+    uint8_t digest[HASH_BYTES];
+    char hex[HASH_HEX], path[GATE_PATH_MAX];
+    enum err rc = gguf_fingerprint(b->gguf, digest, m);
+    if (rc != OK)
+        return rc;
+    hash_hex(hex, digest, sizeof(digest));
+    const struct gate_base base = {.shape = *shape, .fingerprint = hex};
+    rc = gate_find(&b->gate, path, b->set.gates, &base, m);
+    if (rc == OK && b->gate == NULL && strcmp(b->set.gates, "none") != 0)
+        rc = err_set(m, ERR_NOTFOUND,
+                     "--gates auto: no file of gates/pretrained was made for "
+                     "this model");
+    return rc;
+}
+
 static enum err open_gates(struct bench *b, struct errmsg *m)
 {
     const struct model_info *i = model_info(b->model);
@@ -213,7 +234,7 @@ static enum err open_gates(struct bench *b, struct errmsg *m)
                                .n_kv_heads = i->n_kv_heads};
     if (parse_number(b->set.gates, 1, GATE_WIDTH_MAX, &shape.width))
         return make_gates(&b->gate, &shape, m);
-    return gate_load(&b->gate, b->set.gates, &shape, m);
+    return find_gates(b, &shape, m);
 }
 
 /* The pool holds the largest row of the table; memory is touched only as far

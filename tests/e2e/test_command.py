@@ -62,6 +62,14 @@ def test_a_model_that_is_not_there(ebb, tmp_path):
     assert r.returncode == 1 and "bad.gguf" in r.stderr
 
 
+def test_bench_finds_the_gates_of_a_model(ebb, small_model, tiny):
+    short = ("--prompts", 16, "--batches", 1, "--depths", 16, "--rounds", 1)
+    r = run(ebb, "bench", "--model", small_model, "--gates", "auto", *short)
+    assert r.returncode == 0 and "with gates" in r.stdout
+    r = run(ebb, "bench", "--model", tiny, "--gates", "auto", *short)
+    assert r.returncode == 1 and "--gates auto" in r.stderr
+
+
 def test_settings_that_the_model_cannot_do(ebb, small_model):
     r = run(ebb, "serve", "--model", small_model, "--max-context", 100000)
     assert r.returncode == 2 and "100000" in r.stderr and "8192" in r.stderr
