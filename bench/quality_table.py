@@ -6,15 +6,15 @@
 
 A table for each model, mode, context, seed, gates, settings and number of
 documents, whose heading says which of these differ: a line a policy and budget,
-a column a task and metric. The best figure of a budget, among the policies that
-keep other entries and don't know the answers, is bold; a star says that its distance to the second,
-document by document, has an interval without zero, with 8 documents or more.
-Where the model is too weak for a task there is neither. Below stand the
-sentences about one policy (--of): its distance to the best other over all tasks
-of a run, its divergence as a share of the best other's, and its exact recall as
-a share of the full cache's. Then how far each other is from the policy that the
-run names with --against, over the same tasks, and what each fate adds to its
-policy alone.
+a column a task and metric. The best figure of a budget is bold, among the
+policies that keep other entries and don't know the answers; a star says that
+its distance to the second, document by document, has an interval without zero,
+with 8 documents or more. Where the model is too weak for a task there is
+neither. Below stand the sentences about one policy (--of): its distance to the
+best other over all tasks of a run, its divergence as a share of the best
+other's, and its exact recall as a share of the full cache's. Then how far each
+other is from the policy that the run names with --against, over the same tasks,
+and what each fate adds to its policy alone.
 
 Python's standard library only.
 """

@@ -11,15 +11,19 @@ comparison is exact up to where the server's first cut ends, which is what a
 budget is about; what follows a cut later is the business of the server alone.
 Prompts are read whole: a prompt that is cut between chunks has lost entries
 before its end has asked for them, and keeps others.
+
+Once more as a client does it: the document is a chat, which the server gets as
+messages, and its next turn asks the question.
 """
 import json
+import re
 import subprocess
 
 import pytest
 import tiny_model
 from ebb_server import Server
 
-TEXT = "/v1/completions"
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 CONTEXT, BUDGET = 512, 0.25
 # Not those that need the attention of every token (h2o, expected-attention, the
 # fates kvmerger, weightedkv and cam): such a prompt is always computed from its
@@ -130,3 +134,52 @@ def test_a_real_model(ebb, small_model, text, tmp_path):
         check(server, documents, cells, (1,))
     finally:
         server.close()
+
+
+def messages(text):
+    """What the default model's template has made of them: a role on a line of
+    its own before each (the marks around it are no text). The last is open."""
+    parts = re.split(r"^(system|user|assistant)\n", text, flags=re.M)[1:]
+    turns = [{"role": role, "content": content.removesuffix("\n")}
+             for role, content in zip(parts[::2], parts[1::2])]
+    return turns
+
+
+def chat(server, turns, kv):
+    r = server.post(CHAT, {"model": "default", "messages": turns,
+                           "max_tokens": 1, "temperature": 0, "kv": kv,
+                           "continue_final_message": True})
+    assert r.status == 200, r.text
+    return r.json
+
+
+def test_turns_of_a_chat(ebb, small_model, text, tmp_path):
+    """The first token of each answer: the one that no later cut precedes."""
+    [document], cells = answers(
+        ebb, tmp_path / "answers.jsonl", "--model", small_model,
+        "--text", text, "--docs", "1", "--tasks", "E1", "--policy",
+        "full,dbtrimkv,dbtrimkv+merge,selkv-window+merge,snapkv")
+    told, n_told = document["prompt"]["text"], len(document["prompt"]["ids"])
+    assert len(messages(told)) > 16 and messages(told)[-1]["content"] == ""
+    said = {}
+    server = Server(ebb, small_model)
+    try:
+        for cell in cells:
+            kv = rules(cell["policy"], cell["entries"])
+            for i, question in enumerate(document["questions"][:4]):
+                assert server.post("/admin/flush", {}).status == 200
+                first = chat(server, messages(told), kv)
+                assert first["usage"]["prompt_tokens"] == n_told
+                assert first["kv"]["lossy"] == (kv["policy"] != "exact")
+                asked = messages(told + question["given"]["text"])
+                assert [m["role"] for m in asked[-2:]] == ["user", "assistant"]
+                answer = chat(server, asked, kv)
+                assert answer["usage"]["prompt_tokens_details"][
+                    "cached_tokens"] == n_told
+                token = answer["choices"][0]["message"]["content"]
+                wanted = cell["answers"][i]["said"]["text"]
+                assert token and wanted.startswith(token), (cell["policy"], i)
+                said.setdefault(cell["policy"], []).append(token)
+    finally:
+        server.close()
+    assert len({tuple(x) for x in said.values()}) > 2, said
