@@ -3,5 +3,7 @@
 const struct ops avx2_ops = {
     .name = "avx2",
     .matmul = avx2_matmul,
-    AVX2_BESIDES_MATMUL,
+    .attend = avx2_attend,
+    .attend_logits = avx2_attend_logits,
+    AVX2_FAST_ENOUGH,
 };

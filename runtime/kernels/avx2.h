@@ -14,19 +14,19 @@
 
 extern const struct ops avx2_ops;
 
-/* The entries of a table but name and matmul. Where plain C is fast enough,
- * they point at the reference. */
-#define AVX2_BESIDES_MATMUL                                                    \
+/* The entries of a table that wider vectors make no faster: all but name,
+ * matmul, attend and attend_logits. Where plain C is fast enough, they point
+ * at the reference. */
+#define AVX2_FAST_ENOUGH                                                       \
     .weight_bytes = avx2_weight_bytes, .weight_pack = avx2_weight_pack,        \
     .act_bytes = avx2_act_bytes, .act_pack = avx2_act_pack,                    \
     .get_row = ref_get_row, .rmsnorm = avx2_rmsnorm, .rope = avx2_rope,        \
     .silu_mul = avx2_silu_mul, .add = avx2_add, .kv_store = avx2_kv_store,     \
     .kv_load = avx2_kv_load,                                                   \
-    .attend_scratch_bytes = avx2_attend_scratch_bytes, .attend = avx2_attend,  \
+    .attend_scratch_bytes = avx2_attend_scratch_bytes,                         \
     .attend_state_floats = avx2_attend_state_floats,                           \
     .attend_segment = avx2_attend_segment, .attend_join = avx2_attend_join,    \
-    .attend_logits = avx2_attend_logits, .softmax = avx2_softmax,              \
-    .add_weights = avx2_add_weights
+    .softmax = avx2_softmax, .add_weights = avx2_add_weights
 
 uint64_t avx2_weight_bytes(const struct weight *w);
 void avx2_weight_pack(const struct weight *w, int64_t row0, int64_t row1);

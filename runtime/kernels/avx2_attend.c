@@ -23,6 +23,7 @@
 enum { DIRECT_ROWS = 12, LANES = 8, STATE_EXTRA = 8 };
 
 struct scratch {
+    const struct attend_passes *passes;
     float *q;      /* [rows][d], multiplied by the scale */
     float *weight; /* [rows][KV_BLOCK]: scores, then weights */
     float *fade;   /* [rows]: what the accumulators are multiplied by */
@@ -49,11 +50,15 @@ uint64_t avx2_attend_scratch_bytes(const struct attend_args *a)
     return (uint64_t)floats * sizeof(float) + KV_ALIGN;
 }
 
-static struct scratch carve(const struct attend_args *a, void *memory)
+static const struct attend_passes own = {.qk = avx2_attend_qk,
+                                         .pv = avx2_attend_pv};
+
+static struct scratch carve(const struct attend_passes *passes,
+                            const struct attend_args *a, void *memory)
 {
     int64_t rows = (int64_t)a->n_query * a->group, d = a->layout->head_dim;
     uintptr_t start = ((uintptr_t)memory + KV_ALIGN - 1) / KV_ALIGN * KV_ALIGN;
-    struct scratch s;
+    struct scratch s = {.passes = passes};
     s.q = (float *)start;
     s.weight = s.q + rows * d;
     s.fade = s.weight + rows * KV_BLOCK;
@@ -207,8 +212,8 @@ static void add_block(const struct attend_args *a, const struct scratch *s,
     struct attend_block b = block_at(a, e0, fetch_end);
     bool direct = n_rows <= DIRECT_ROWS;
     b.kv = direct ? NULL : s->kv;
-    avx2_attend_qk(&b, s->q + row0 * d, (int)n_rows,
-                   s->weight + row0 * KV_BLOCK);
+    s->passes->qk(&b, s->q + row0 * d, (int)n_rows,
+                  s->weight + row0 * KV_BLOCK);
     int seen[OPS_QUERY_MAX * OPS_GROUP_MAX];
     for (int64_t r = row0; r < rows; r++) {
         float *st = state + r * stride;
@@ -216,13 +221,13 @@ static void add_block(const struct attend_args *a, const struct scratch *s,
         s->fade[r] = weigh(a->layout, &b, seen[r], s->weight + r * KV_BLOCK,
                            st + d, st + d + 1);
     }
-    avx2_attend_pv(&b,
-                   &(struct attend_rows){.weight = s->weight + row0 * KV_BLOCK,
-                                         .fade = s->fade + row0,
-                                         .seen = seen + row0,
-                                         .n = (int)n_rows,
-                                         .state = state + row0 * stride,
-                                         .stride = stride});
+    const struct attend_rows shown = {.weight = s->weight + row0 * KV_BLOCK,
+                                      .fade = s->fade + row0,
+                                      .seen = seen + row0,
+                                      .n = (int)n_rows,
+                                      .state = state + row0 * stride,
+                                      .stride = stride};
+    s->passes->pv(&b, &shown);
 }
 
 /* The partial results of one segment for the rows that see any of it. */
@@ -272,9 +277,15 @@ static void finish(const struct attend_args *a, int64_t row, const float *state)
 
 void avx2_attend(const struct attend_args *a, void *memory)
 {
+    avx2_attend_with(&own, a, memory);
+}
+
+void avx2_attend_with(const struct attend_passes *p,
+                      const struct attend_args *a, void *memory)
+{
     uint32_t d = a->layout->head_dim;
     int64_t rows = (int64_t)a->n_query * a->group, stride = d + STATE_EXTRA;
-    struct scratch s = carve(a, memory);
+    struct scratch s = carve(p, a, memory);
     scale_queries(a, s.q);
     int64_t end = a->n_visible + a->n_query - 1;
     segment(a, &s, 0, end, s.total);
@@ -290,7 +301,7 @@ void avx2_attend(const struct attend_args *a, void *memory)
 void avx2_attend_segment(const struct attend_args *a, int64_t index,
                          float *state, void *memory)
 {
-    struct scratch s = carve(a, memory);
+    struct scratch s = carve(&own, a, memory);
     scale_queries(a, s.q);
     segment(a, &s, index, (index + 1) * KV_SEGMENT, state);
 }
@@ -312,8 +323,15 @@ void avx2_attend_join(const struct attend_args *a, const float *states,
 void avx2_attend_logits(const struct attend_args *a, float *logit,
                         int64_t stride, void *memory)
 {
+    avx2_attend_logits_with(&own, a, logit, stride, memory);
+}
+
+void avx2_attend_logits_with(const struct attend_passes *p,
+                             const struct attend_args *a, float *logit,
+                             int64_t stride, void *memory)
+{
     int rows = a->n_query * a->group;
-    struct scratch s = carve(a, memory);
+    struct scratch s = carve(p, a, memory);
     /* The blocks of a list whose last entry every row sees. */
     struct attend_args all = *a;
     all.n_visible -= a->n_query - 1;
@@ -321,7 +339,7 @@ void avx2_attend_logits(const struct attend_args *a, float *logit,
     for (int64_t e = 0; e < a->n_visible; e += KV_BLOCK) {
         struct attend_block b = block_at(&all, e, a->n_visible);
         b.kv = rows <= DIRECT_ROWS ? NULL : s.kv;
-        avx2_attend_qk(&b, s.q, rows, s.weight);
+        s.passes->qk(&b, s.q, rows, s.weight);
         for (int64_t r = 0; r < rows; r++)
             for (int i = 0; i < b.n_units * (KV_UNIT / LANES); i++)
                 _mm256_storeu_ps(

@@ -1,4 +1,5 @@
-/* avx2_attend.h - the two inner passes of AVX2 attention over one block.
+/* avx2_attend.h - the two inner passes of attention over one block, and
+ * attention with other ones than those of AVX2 (avx512_attend.c).
  *
  * A block is up to KV_BLOCK entries in up to four units. Both passes read
  * either the stored form of the units (few rows) or, when kv is set, convert
@@ -19,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/kv_layout.h"
+#include "runtime/kernels/ops.h"
 
 enum { ATTEND_UNITS = KV_BLOCK / KV_UNIT };
 
@@ -38,6 +40,21 @@ struct attend_rows {
     float *state;   /* [n] accumulators of head_dim floats */
     int64_t stride; /* floats between them */
 };
+
+/* How scores are made, and states brought up to date; the contracts are those
+ * of the two functions below. */
+struct attend_passes {
+    void (*qk)(const struct attend_block *b, const float *q, int n_rows,
+               float *score);
+    void (*pv)(const struct attend_block *b, const struct attend_rows *r);
+};
+
+/* avx2_attend() and avx2_attend_logits() with these passes. */
+void avx2_attend_with(const struct attend_passes *p,
+                      const struct attend_args *a, void *scratch);
+void avx2_attend_logits_with(const struct attend_passes *p,
+                             const struct attend_args *a, float *logit,
+                             int64_t stride, void *scratch);
 
 /* score[r * KV_BLOCK + e] = sum over i of q[r * head_dim + i] * key e [i],
  * for r < n_rows and all entries of the block's units. */

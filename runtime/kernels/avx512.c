@@ -5,5 +5,7 @@
 const struct ops avx512_ops = {
     .name = "avx512",
     .matmul = avx512_matmul,
-    AVX2_BESIDES_MATMUL,
+    .attend = avx512_attend,
+    .attend_logits = avx512_attend_logits,
+    AVX2_FAST_ENOUGH,
 };

@@ -17,5 +17,8 @@ extern const struct ops avx512_ops;
 
 void avx512_matmul(const struct weight *w, const struct acts *a, int64_t row0,
                    int64_t row1, float *y, int64_t ldy);
+void avx512_attend(const struct attend_args *a, void *scratch);
+void avx512_attend_logits(const struct attend_args *a, float *logit,
+                          int64_t stride, void *scratch);
 
 #endif

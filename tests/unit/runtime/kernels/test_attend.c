@@ -283,6 +283,53 @@ static void a_query_row_has_the_same_bits_alone_and_in_a_chunk(void **state)
     }
 }
 
+/* Hosts must agree, whichever of the two they run. */
+static void check_wide(const struct ops *narrow, const struct ops *wide,
+                       enum kv_type type, uint32_t dim, int64_t len)
+{
+    enum { QUERIES = 16, GROUP = 3 };
+    int n_query = len < QUERIES ? (int)len : QUERIES;
+    struct problem *p =
+        problem_new(narrow, type, dim, GROUP, n_query, len, 0.1f);
+    size_t n = (size_t)(p->stride * n_query);
+    int64_t stride = (len + KV_UNIT - 1) / KV_UNIT * KV_UNIT;
+    size_t n_logits = (size_t)(stride * n_query * GROUP);
+    float *out[2], *logit[2];
+    for (int i = 0; i < 2; i++) {
+        p->ops = i == 0 ? narrow : wide;
+        out[i] = check_alloc(n * sizeof(float));
+        logit[i] = check_alloc(n_logits * sizeof(float));
+        memset(out[i], 0, n * sizeof(float));
+        memset(logit[i], 0, n_logits * sizeof(float));
+        run(p, 0, n_query, out[i]);
+        struct attend_args a = args_of(p, 0, n_query, NULL);
+        void *scratch = check_alloc(p->ops->attend_scratch_bytes(&a));
+        a.n_visible = len;
+        p->ops->attend_logits(&a, logit[i], stride, scratch);
+        free(scratch);
+    }
+    assert_memory_equal(out[0], out[1], n * sizeof(float));
+    for (int r = 0; r < n_query * GROUP; r++)
+        assert_memory_equal(logit[0] + r * stride, logit[1] + r * stride,
+                            (size_t)len * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        free(out[i]);
+        free(logit[i]);
+    }
+    problem_free(p);
+}
+
+static void avx512_gives_the_bits_of_avx2(void **state)
+{
+    (void)state;
+    static const uint32_t dims[] = {8, 24, 64, 80, 96, 128, 256};
+    static const int64_t lengths[] = {5, 16, 40, 63, 64, 65, 600, 1030};
+    const struct ops *narrow = check_table(1), *wide = check_table(2);
+    for (int t = 0; wide != NULL && t < 3 * 7 * 8; t++)
+        check_wide(narrow, wide, KV_TYPES[t % 3], dims[t / 3 % 7],
+                   lengths[t / 21]);
+}
+
 static void segments_joined_give_the_bits_of_the_whole(void **state)
 {
     (void)state;
@@ -439,6 +486,7 @@ int main(void)
         cmocka_unit_test(masked_entries_weigh_nothing),
         cmocka_unit_test(a_row_that_sees_nothing_gives_zeros),
         cmocka_unit_test(a_query_row_has_the_same_bits_alone_and_in_a_chunk),
+        cmocka_unit_test(avx512_gives_the_bits_of_avx2),
         cmocka_unit_test(segments_joined_give_the_bits_of_the_whole),
         cmocka_unit_test(logits_are_those_of_float64_for_all_entries),
         cmocka_unit_test(attention_says_what_it_divided_by),
