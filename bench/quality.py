@@ -2,8 +2,8 @@
 """The long runs of the quality suite: what every policy costs a model.
 
     bench/quality.py STAGE... [--model FILE] [--second FILE] [--best NAMES]
-                     [--split test|dev] [--out DIR] [--threads N] [--dry-run]
-                     [--fresh] [--keep]
+                     [--split test|dev] [--seed N] [--only first|second]
+                     [--out DIR] [--threads N] [--dry-run] [--fresh] [--keep]
 
 Stages, each one or more runs of `build/ebb eval` (docs/quality.md says what
 they are for):
@@ -40,6 +40,7 @@ POLICIES = ["dbtrimkv", "trimkv", "selkv-window", "snapkv", "adakv",
             "knorm", "expected-attention", "random", "fastv"]
 FATES = ["lookm", "kvmerger", "weightedkv", "cam"]
 ENDS = ["full", "no-context", "oracle"]
+MODELS = ("first", "second")
 CONTROLS = ["random", "streamingllm"]
 BEST = ["dbtrimkv", "trimkv", "keydiff", "expected-attention", "snapkv",
         "adakv"]
@@ -102,13 +103,16 @@ STAGES = {f.__name__: f
 
 
 def command(model, name, r, options):
-    page = f"quality-{name}-{model.stem}-{r['mode']}-{r['context']}.html"
+    seed = f"-seed{options.seed}" if options.seed else ""
+    page = f"quality-{name}-{model.stem}-{r['mode']}-{r['context']}{seed}.html"
     flags = {"model": model, "mode": r["mode"], "tasks": r["tasks"],
              "policy": r["policy"], "budget": r["budget"],
              "context": r["context"], "docs": r["docs"],
              "split": options.split, "against": r["against"],
              "json": options.out / "quality.json",
              "html": options.out / page}
+    if options.seed:
+        flags["seed"] = options.seed
     if options.threads:
         flags["threads"] = options.threads
     return [str(BUILD / "ebb"), "eval",
@@ -126,10 +130,11 @@ def commands(options):
     models = [options.model or fetched("smollm2-135m")]
     if {"final", "retention"} & set(options.stage):
         models.append(options.second or fetched("qwen2.5-coder-0.5b"))
-    return [command(m, name, r, options)
+    return [command(models[i - 1], name, r, options)
             for name in options.stage
             for r in STAGES[name](options.best.split(","))
-            for m in (models[i - 1] for i in r["models"])]
+            for i in r["models"]
+            if options.only in (None, MODELS[i - 1])]
 
 
 def begin(part, fresh):
@@ -163,6 +168,9 @@ def arguments(argv):
     p.add_argument("--best", default=",".join(BEST),
                    help="what the screening has found (%(default)s)")
     p.add_argument("--split", default="test", choices=("test", "dev"))
+    p.add_argument("--seed", type=int, help="other documents; else 1")
+    p.add_argument("--only", choices=MODELS,
+                   help="the default model's runs, or the other one's")
     p.add_argument("--out", type=Path, default=BUILD,
                    help="folder of the results (%(default)s)")
     p.add_argument("--threads")

@@ -33,6 +33,17 @@ def test_every_name_is_known(ebb, stage, n):
             "other.gguf" in r.stderr, r.stderr
 
 
+def test_one_model_and_other_documents():
+    found = lines("retention", "--only", "second", "--seed", "2")
+    assert len(found) == 3
+    for line in found:
+        assert "other.gguf" in line and line[line.index("--seed") + 1] == "2"
+        assert line[line.index("--html") + 1].endswith("-seed2.html")
+    assert len(lines("retention", "--only", "first")) == 2
+    assert not lines("screening", "--only", "second")
+    assert all("--seed" not in line for line in lines("retention"))
+
+
 def test_cells_are_kept_and_taken_up_again(tmp_path, monkeypatch, capsys):
     kept = tmp_path / "results" / "cells.jsonl.xz"
     monkeypatch.setattr(long_runs, "KEPT", kept)
