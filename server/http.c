@@ -70,6 +70,13 @@ static void check_route(struct exchange *ex, const char *method,
                       path);
         return;
     }
+    if (ex->route.id == ROUTE_SESSIONS) {
+        api_error_set(&ex->early, 400, "unsupported_url", NULL,
+                      "There is no sessions API yet: %s %s. The cache of a "
+                      "conversation is found by its messages.",
+                      verb, path);
+        return;
+    }
     api_error_set(&ex->early, 405, "method_not_allowed", NULL,
                   "%s is not allowed on %s; allowed: %s.", verb, path,
                   ex->route.allow);

@@ -82,6 +82,8 @@ void route_find(struct route *out, const char *method, const char *path)
         out->allow = GET_ALLOW;
         memcpy(out->rest, at + 8, strlen(at + 8) + 1);
     }
+    if (strcmp(at, "/sessions") == 0 || strncmp(at, "/sessions/", 10) == 0)
+        out->id = ROUTE_SESSIONS;
     if (out->allow)
         out->method_fits = method_fits(method, out->allow);
 }
@@ -97,6 +99,7 @@ const char *route_name(enum route_id id)
         [ROUTE_METRICS] = "metrics",
         [ROUTE_ADMIN_CONFIG] = "admin_config",
         [ROUTE_ADMIN_FLUSH] = "admin_flush",
+        [ROUTE_SESSIONS] = "sessions",
         [ROUTE_UNKNOWN] = "unknown",
     };
     return id < ROUTE_COUNT ? names[id] : "unknown";

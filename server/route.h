@@ -22,6 +22,7 @@ enum route_id {
     ROUTE_METRICS,
     ROUTE_ADMIN_CONFIG,
     ROUTE_ADMIN_FLUSH,
+    ROUTE_SESSIONS, /* for explicit sessions; not served yet */
     ROUTE_UNKNOWN,
     ROUTE_COUNT
 };

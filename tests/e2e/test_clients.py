@@ -229,6 +229,9 @@ def test_unusual_ways_to_ask(server):
     assert r.status == 415
     r = server.post(CHAT, chat(), "X-Ebb-Session: chat-1")
     assert r.status == 400 and r.error["code"] == "unsupported_parameter"
+    r = server.post("/v1/sessions", {"id": "chat-1"})
+    assert r.status == 400 and r.error["code"] == "unsupported_url"
+    assert r.error["type"] == "invalid_request_error"
     r = server.post(CHAT, chat(kv={"sesion": "x"}))
     assert r.status == 400 and r.error["code"] == "unknown_parameter"
     assert r.error["param"] == "kv.sesion"

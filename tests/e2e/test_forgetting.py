@@ -47,6 +47,36 @@ def kv_of(server, path, body):
     return adds_up(carrying[0]["kv"])
 
 
+def test_threads_leave_no_trace(serve):
+    """The same requests in the same order under pressure: the same words, and
+    the same entries gone, whoever computed them."""
+    def run(n_threads):
+        server = serve(700, "--threads", str(n_threads))
+        turns = {c: [] for c in range(6)}
+        found = []
+        for turn in range(4):
+            for c, said in turns.items():
+                said.append({"role": "user", "content":
+                             words(("threads", c, turn), 40)})
+                policy, fate = FORGETFUL[1 + c % 2], ("drop", "merge")[c // 4]
+                r = server.post(CHAT, {
+                    "model": "default", "messages": said, "max_tokens": 12,
+                    "temperature": 0.9, "seed": turn, "kv": {
+                        "policy": policy, "admission": f"{policy}+{fate}",
+                        "session_tokens": 0 if c < 4 else 60}})
+                assert r.status == 200, r.text
+                answer = r.json["choices"][0]["message"]["content"]
+                kv = r.json["kv"]
+                found.append((answer, kv["retained_entries"],
+                              kv["evicted_entries"], kv["merged_entries"]))
+                said.append({"role": "assistant", "content": answer})
+        return found, server.value("ebb_kv_eviction_score_threshold")
+
+    one = run(1)
+    assert sum(x[2] for x in one[0]) > 1000 and any(x[3] for x in one[0])
+    assert run(2) == one and run(3) == one
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_every_answer_tells_what_is_kept(serve, stream):
     server = serve(2048)

@@ -54,6 +54,16 @@ static void what_is_no_route_is_unknown(void **state)
     }
 }
 
+static void the_sessions_api_has_its_own_refusal(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"/v1/sessions", "/sessions/",
+                                        "/v1/sessions/a/map"};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        assert_int_equal(find("DELETE", paths[i]).id, ROUTE_SESSIONS);
+    assert_int_equal(find("GET", "/v1/sessionsx").id, ROUTE_UNKNOWN);
+}
+
 static void a_model_id_may_hold_slashes_and_colons(void **state)
 {
     (void)state;
@@ -105,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(careless_spellings_reach_the_same_route),
         cmocka_unit_test(what_is_no_route_is_unknown),
+        cmocka_unit_test(the_sessions_api_has_its_own_refusal),
         cmocka_unit_test(a_model_id_may_hold_slashes_and_colons),
         cmocka_unit_test(a_wrong_method_is_told_what_is_allowed),
         cmocka_unit_test(an_endless_path_is_unknown),
