@@ -2,7 +2,7 @@
 """Rows of `ebb eval --json` as Markdown: tables, and what may be said of them.
 
     bench/quality_table.py FILE [--tasks A,B2,F] [--metrics nll,kl,em]
-                           [--of dbtrimkv] [--split test]
+                           [--of dbtrimkv] [--split test] [--pooled]
 
 A table for each model, mode, context, seed, gates, settings and number of
 documents, whose heading says which of these differ: a line a policy and budget,
@@ -15,6 +15,10 @@ best other over all tasks of a run, its divergence as a share of the best
 other's, and its exact recall as a share of the full cache's. Then how far each
 other is from the policy that the run names with --against, over the same tasks,
 and what each fate adds to its policy alone.
+
+--pooled: instead a line a policy or fate, in the order of KL at the smallest
+budget, with the figures of all tasks of a run together at every budget, and
+exact recall (B2).
 
 Python's standard library only.
 """
@@ -175,6 +179,31 @@ def table(rows, columns):
             [cell(rows, policy, budget, c) for c in columns]) + " |"
 
 
+def pooled(rows, tasks):
+    """One line a policy and fate: of all tasks together, at every budget."""
+    budgets = rows.budgets()[::-1]
+    columns = [(tasks, "kl"), (tasks, "nll"), ("B2", "em")]
+    yield "| policy | " + " | ".join(
+        f"{100 * b:g}%: {m.replace('kl', 'KL')}" + " (B2)" * (t == "B2")
+        for t, m in columns for b in budgets) + " |"
+    yield "|" + "---|" * (1 + len(columns) * len(budgets))
+
+    def line(policy, at):
+        cells = [rows.get(t, policy, at(b), m)
+                 for t, m in columns for b in budgets]
+        return f"| {policy} | " + " | ".join(
+            "" if r is None else f"{r['mean']:.3f}" +
+            " (too weak)" * is_weak(r) for r in cells) + " |"
+    for policy, b in (("full", 1), ("no-context", 0)):
+        if rows.get(tasks, policy, b, "kl"):
+            yield line(policy, lambda _, b=b: b)
+    order = sorted((rows.mean(tasks, p, budgets[0], "kl"), p)
+                   for p in rows.policies(budgets[0])
+                   if rows.get(tasks, p, budgets[0], "kl"))
+    for _, policy in order:
+        yield line(policy, lambda b: b)
+
+
 def interval(r):
     return f"{r['mean']:+.4f} [{r['lo']:+.4f}, {r['hi']:+.4f}]"
 
@@ -249,9 +278,22 @@ def heading(group, groups):
         ", ".join(words)
 
 
+def in_order(found):
+    return sorted(found, key=lambda g: [str(x) for x in g[:-1]] +
+                  [f"{g.docs:9}"])
+
+
+def report_pooled(found):
+    for group in in_order(found):
+        for tasks in found[group].sets():
+            yield heading(group, found) + f", {tasks}"
+            yield ""
+            yield from pooled(found[group], tasks)
+            yield ""
+
+
 def report(found, tasks, metrics, name):
-    for group in sorted(found, key=lambda g: [str(x) for x in g[:-1]] +
-                        [f"{g.docs:9}"]):
+    for group in in_order(found):
         rows = found[group]
         yield heading(group, found)
         yield ""
@@ -284,11 +326,14 @@ def main(argv=None):
     p.add_argument("--metrics", default="nll,kl,em")
     p.add_argument("--of", default="dbtrimkv")
     p.add_argument("--split", default="test")
+    p.add_argument("--pooled", action="store_true")
     o = p.parse_args(argv)
     found = read(o.file, o.split)
     if not found:
         sys.exit(f"{o.file.name}: no row of split {o.split}")
-    for line in report(found, o.tasks.split(","), o.metrics.split(","), o.of):
+    lines = report_pooled(found) if o.pooled else \
+        report(found, o.tasks.split(","), o.metrics.split(","), o.of)
+    for line in lines:
         print(line)
 
 

@@ -150,6 +150,21 @@ def test_rows_become_a_table_and_sentences(tmp_path):
         in said
 
 
+def test_all_tasks_together_are_a_line_a_policy(tmp_path):
+    more = [row("no-context", 0, "kl", 3, **ALL),
+            merged("kl", .15) | ALL | {"mean": .15},
+            row("a", .5, "kl", .1, **ALL), row("a", .5, "em", .7)]
+    said = table_of(tmp_path, "--pooled", rows=ROWS + more).stdout
+    assert said.splitlines()[0].endswith(", test, all of A, B2")
+    assert said.splitlines()[2:] == [
+        "| policy | 25%: KL | 50%: KL | 25%: nll | 50%: nll | 25%: em (B2) | "
+        "50%: em (B2) |", "|" + "---|" * 7,
+        "| no-context | 3.000 | 3.000 |  |  | 0.000 | 0.000 |",
+        "| a+merge | 0.150 |  |  |  | 0.700 |  |",
+        "| a | 0.200 | 0.100 |  |  | 0.600 | 0.700 |",
+        "| b | 0.500 |  |  |  | 0.400 |  |", ""]
+
+
 def test_what_knows_the_answers_is_no_rival(tmp_path):
     more = [row("oracle", .25, m, x) for m, x in (("em", .75), ("kl", .01))]
     more.append(row("oracle", .25, "kl", .01, **ALL))
