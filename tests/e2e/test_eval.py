@@ -298,3 +298,19 @@ def test_help_and_faults(ebb, small_model, tmp_path):
     r = subprocess.run([ebb, "eval", "--model", small_model, "--text", short],
                        capture_output=True, text=True, timeout=60)
     assert r.returncode == 1 and "documents" in r.stderr
+
+
+def test_the_second_models_gates_keep_facts(ebb, second_model, text,
+                                            tmp_path):
+    """Those that are committed, found by themselves: with a quarter of the
+    entries they keep what is told, and nothing else does."""
+    out = tmp_path / "second.json"
+    r = subprocess.run(
+        [ebb, "eval", "--model", second_model, "--text", text, "--json", out,
+         "--context", "512", "--docs", "1", "--tasks", "B2,F", "--budget",
+         "0.25", "--policy", "full,dbtrimkv,keydiff,streamingllm"],
+        capture_output=True, text=True, timeout=390)
+    assert r.returncode == 0, r.stderr
+    kl = {x["policy"]: x["mean"] for x in rows(out)
+          if x["metric"] == "kl" and x["task"] == "all"}
+    assert 0 < kl["dbtrimkv"] < 0.5 * min(kl["keydiff"], kl["streamingllm"])
