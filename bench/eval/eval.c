@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/outputs.h"
 #include "bench/eval/chats.h"
-#include "bench/eval/outputs.h"
 #include "bench/eval/suite.h"
 #include "config/flags.h"
 #include "gates/gate_find.h"
@@ -316,7 +316,7 @@ static enum err add_outputs(struct eval *e, struct errmsg *m)
     if (json != NULL)
         rc = outputs_add(o, "--json", json, m);
     if (json != NULL && rc == OK)
-        rc = outputs_add_part(o, "--json", json, m);
+        rc = outputs_add_beside(o, "--json", json, ".part", m);
     if (json != NULL && rc == OK)
         rc = outputs_add_tmp(o, "--json", json, m);
     if (e->o.answers != NULL && rc == OK)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "bench/eval/outputs.h"
+#include "base/outputs.h"
 
 struct setup {
     char dir[64], json[128], path[128];
@@ -29,7 +29,8 @@ static void setup_init(struct setup *s)
     assert_non_null(mkdtemp(s->dir));
     snprintf(s->json, sizeof(s->json), "%s/out.json", s->dir);
     assert_int_equal(outputs_add(&s->o, "--json", s->json, &s->m), OK);
-    assert_int_equal(outputs_add_part(&s->o, "--json", s->json, &s->m), OK);
+    assert_int_equal(
+        outputs_add_beside(&s->o, "--json", s->json, ".part", &s->m), OK);
     assert_int_equal(outputs_add_tmp(&s->o, "--json", s->json, &s->m), OK);
 }
 
@@ -104,7 +105,7 @@ static void links_are_followed(void **state)
     /* The other way round: what stands beside what the link leads to. */
     struct outputs o = {.n = 0};
     assert_int_equal(outputs_add(&o, "--json", link, &s.m), OK);
-    assert_int_equal(outputs_add_part(&o, "--json", link, &s.m), OK);
+    assert_int_equal(outputs_add_beside(&o, "--json", link, ".part", &s.m), OK);
     assert_int_equal(outputs_add_tmp(&o, "--json", link, &s.m), OK);
     assert_int_equal(
         outputs_check(&o, "--text", in_dir(&s, "out.json.tmp"), &s.m),

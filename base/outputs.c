@@ -1,4 +1,4 @@
-#include "bench/eval/outputs.h"
+#include "base/outputs.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -49,12 +49,12 @@ enum err outputs_add(struct outputs *o, const char *option, const char *named,
     return rc == OK ? add(o, option, named, path, m) : rc;
 }
 
-/* Beside the name that was given: there the next run looks for it. */
-enum err outputs_add_part(struct outputs *o, const char *option,
-                          const char *named, struct errmsg *m)
+enum err outputs_add_beside(struct outputs *o, const char *option,
+                            const char *named, const char *suffix,
+                            struct errmsg *m)
 {
     char name[PATH_MAX], path[PATH_MAX];
-    enum err rc = append(name, named, ".part", m);
+    enum err rc = append(name, named, suffix, m);
     if (rc == OK)
         rc = file_follow(path, name, m);
     return rc == OK ? add(o, option, named, path, m) : rc;

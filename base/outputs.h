@@ -3,8 +3,8 @@
  *
  * Threads: one at a time.
  */
-#ifndef BENCH_EVAL_OUTPUTS_H
-#define BENCH_EVAL_OUTPUTS_H
+#ifndef BASE_OUTPUTS_H
+#define BASE_OUTPUTS_H
 
 #include <limits.h>
 #include <stddef.h>
@@ -26,9 +26,11 @@ struct outputs {
  * ERR_INVAL: one that was added is the same file; the sentence has both. */
 MUST_CHECK enum err outputs_add(struct outputs *o, const char *option,
                                 const char *named, struct errmsg *m);
-/* FILE.part, where results are kept (records.h). */
-MUST_CHECK enum err outputs_add_part(struct outputs *o, const char *option,
-                                     const char *named, struct errmsg *m);
+/* FILE and the suffix, beside the name that was given: there the next run looks
+ * for it. */
+MUST_CHECK enum err outputs_add_beside(struct outputs *o, const char *option,
+                                       const char *named, const char *suffix,
+                                       struct errmsg *m);
 /* FILE.tmp, which becomes FILE (file_replace()). */
 MUST_CHECK enum err outputs_add_tmp(struct outputs *o, const char *option,
                                     const char *named, struct errmsg *m);
