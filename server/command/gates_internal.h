@@ -3,6 +3,7 @@
  * gates.c        which of them
  * gates_model.c  the model that gates belong to
  * gates_train.c  `ebb gates train`
+ * gates_files.c  what it writes
  * gates_init.c   what it starts from
  * gates_origin.c how gates were made
  * gates_texts.c  what they learn from
@@ -12,6 +13,7 @@
 #ifndef SERVER_COMMAND_GATES_INTERNAL_H
 #define SERVER_COMMAND_GATES_INTERNAL_H
 
+#include <limits.h>
 #include <stdatomic.h>
 
 #include "base/buf.h"
@@ -133,6 +135,40 @@ MUST_CHECK enum err gates_read_init(struct gate **out, struct gates_origin *o,
                                     const struct gates_model *model,
                                     const struct gates_init_input *in,
                                     struct errmsg *m);
+
+/* A lock file while the run lasts. */
+struct gates_held {
+    int fd; /* -1: not taken */
+    char lock[PATH_MAX];
+};
+
+/* What a run of `ebb gates train` writes. */
+struct gates_files {
+    const char *out, *log; /* as given, borrowed; log NULL: none */
+    bool learns;           /* else it writes neither checkpoint nor log */
+    char checkpoint[PATH_MAX];
+    struct gates_held held_out, held_checkpoint;
+};
+
+/* And reads. Borrowed. */
+struct gates_inputs {
+    const char *model;
+    const struct config_list *text, *init;
+};
+
+/* Fills in f->checkpoint: what is given, or beside `out` where that is NULL.
+ * ERR_INVAL: two of the files written are one, or one of them is read too, by
+ * whatever names (`out` may be one of init); or it is none that could be
+ * written. The sentence names the options and the files. Writes nothing. */
+MUST_CHECK enum err gates_files_check(struct gates_files *f,
+                                      const char *checkpoint,
+                                      const struct gates_inputs *in,
+                                      struct errmsg *m);
+/* Takes the locks of a checked *f, and makes sure that the files can be
+ * replaced. ERR_BUSY: another run writes to one. The caller ends what was
+ * taken with gates_files_release(), after an error too. */
+MUST_CHECK enum err gates_files_hold(struct gates_files *f, struct errmsg *m);
+void gates_files_release(struct gates_files *f);
 
 /* n windows of n_tokens each, one behind the other. */
 struct gates_windows {

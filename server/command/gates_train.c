@@ -1,12 +1,9 @@
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/file.h"
 #include "gates/gate_file.h"
 #include "gates/train/run.h"
 #include "server/command/gates_internal.h"
@@ -211,22 +208,15 @@ const struct flags gates_train_flags = {
     .n = sizeof(train_options) / sizeof(train_options[0]),
 };
 
-/* A lock file while the run lasts. */
-struct held {
-    int fd; /* -1: not taken */
-    char path[PATH_MAX];
-};
-
 struct training {
     struct train_flags o;
     struct gates_model model;
     struct gates_texts texts;
     struct gate *gate;
     uint32_t share[MIX_KINDS];
-    char checkpoint[PATH_MAX];
+    struct gates_files files;
     struct buf init[GATES_SAYS]; /* what the files of --init say together */
     char identity[IDENTITY_BYTES];
-    struct held out_lock, checkpoint_lock;
 };
 
 static enum err check_needed(const struct train_flags *o, struct errmsg *m)
@@ -257,43 +247,14 @@ static enum err check_needed(const struct train_flags *o, struct errmsg *m)
     return OK;
 }
 
-/* The folder must be writable now, not after hours. */
-static enum err check_out(struct training *t, struct errmsg *m)
+static enum err check_files(struct training *t, struct errmsg *m)
 {
-    char folder[PATH_MAX];
-    const char *slash = strrchr(t->o.out, '/');
-    int n = slash == NULL ? 1 : slash == t->o.out ? 1 : (int)(slash - t->o.out);
-    snprintf(folder, sizeof(folder), "%.*s", n, slash == NULL ? "." : t->o.out);
-    if (access(folder, W_OK) != 0)
-        return err_set(m, ERR_INVAL,
-                       "--out: the folder of %s cannot be written", t->o.out);
-    n = t->o.checkpoint != NULL
-            ? snprintf(t->checkpoint, PATH_MAX, "%s", t->o.checkpoint)
-            : snprintf(t->checkpoint, PATH_MAX, "%s.checkpoint", t->o.out);
-    return n < PATH_MAX ? OK
-                        : err_set(m, ERR_INVAL,
-                                  "--checkpoint: the path is too "
-                                  "long");
-}
-
-/* Two runs that replace the same file would undo each other's work. */
-static enum err hold(struct held *h, const char *path, struct errmsg *m)
-{
-    int n = snprintf(h->path, PATH_MAX, "%s.lock", path);
-    if (n >= PATH_MAX)
-        return err_set(m, ERR_INVAL, "the path %s is too long", path);
-    enum err rc = file_lock(&h->fd, h->path, m);
-    return rc == ERR_BUSY
-               ? err_set(m, rc, "another training run writes to %s", path)
-               : rc;
-}
-
-static enum err hold_files(struct training *t, struct errmsg *m)
-{
-    enum err rc = hold(&t->out_lock, t->o.out, m);
-    return rc == OK && t->o.steps > 0
-               ? hold(&t->checkpoint_lock, t->checkpoint, m)
-               : rc;
+    const struct gates_inputs in = {
+        .model = t->o.model, .text = &t->o.text, .init = &t->o.init};
+    t->files.out = t->o.out;
+    t->files.log = t->o.log;
+    t->files.learns = t->o.steps > 0;
+    return gates_files_check(&t->files, t->o.checkpoint, &in, m);
 }
 
 /* The gates of --init, and what its files say. */
@@ -403,7 +364,7 @@ static enum err run(struct training *t, const atomic_bool *stop,
         .identity = t->identity,
         .texts = t->texts.list.data,
         .init_steps = t->init[GATES_STEPS].data,
-        .checkpoint = t->checkpoint,
+        .checkpoint = t->files.checkpoint,
         .checkpoint_every = (uint32_t)(t->o.checkpoint_every / 1000),
         .log = t->o.log,
         .progress_every = PROGRESS_SECONDS,
@@ -427,7 +388,7 @@ static enum err learn(struct training *t, const atomic_bool *stop,
 static enum err train(struct training *t, const atomic_bool *stop,
                       struct errmsg *m)
 {
-    enum err rc = hold_files(t, m);
+    enum err rc = gates_files_hold(&t->files, m);
     if (rc == OK)
         rc = gates_model_open(&t->model, t->o.model, t->o.threads, m);
     if (rc == OK && t->o.steps == 0)
@@ -443,7 +404,7 @@ static enum err train(struct training *t, const atomic_bool *stop,
         err_set(m, rc,
                 "%s; the state is in %s, and the same command goes on "
                 "from there",
-                why.text, t->checkpoint);
+                why.text, t->files.checkpoint);
     }
     if (rc == OK)
         rc = write_gates(t, m);
@@ -452,8 +413,7 @@ static enum err train(struct training *t, const atomic_bool *stop,
 
 static void training_fini(struct training *t)
 {
-    file_unlock(t->checkpoint_lock.fd, t->checkpoint_lock.path);
-    file_unlock(t->out_lock.fd, t->out_lock.path);
+    gates_files_release(&t->files);
     for (int i = 0; i < GATES_SAYS; i++)
         buf_fini(&t->init[i]);
     gate_free(t->gate);
@@ -465,7 +425,8 @@ static void training_fini(struct training *t)
 int gates_train(int argc, char *const *argv, const atomic_bool *stop)
 {
     struct training t = {
-        .o.warm_up = -1, .out_lock.fd = -1, .checkpoint_lock.fd = -1};
+        .o.warm_up = -1,
+        .files = {.held_out.fd = -1, .held_checkpoint.fd = -1}};
     struct errmsg m = {""};
     bool help = false;
     if (flags_parse(&t.o, &help, &gates_train_flags, argc, argv, &m) != OK)
@@ -474,7 +435,7 @@ int gates_train(int argc, char *const *argv, const atomic_bool *stop)
     if (rc == OK)
         rc = gates_read_mix(t.share, t.o.mix, &m);
     if (rc == OK)
-        rc = check_out(&t, &m);
+        rc = check_files(&t, &m);
     if (rc != OK) {
         training_fini(&t);
         return gates_fail(GATES_USAGE, &m);

@@ -141,6 +141,16 @@ static void wrong_words_end_with_status_2(void **state)
           "--warm-up: 6 is more than the 5 steps");
     check(&r, "train --model m --text t --out @/none/o", 2, "",
           "the folder of");
+    check(&r, "train --model m --text t --out ./t", 2, "",
+          "--out ./t would overwrite what is read for --text t");
+    check(&r, "train --model m --text t --out m", 2, "",
+          "--out m would overwrite what is read for --model m");
+    check(&r, "train --model m --text t --out o --log m", 2, "",
+          "--log m would overwrite what is read for --model m");
+    check(&r, "train --model m --text t --out o --checkpoint o", 2, "",
+          "--checkpoint o would overwrite what is written for --out o");
+    check(&r, "train --model m --text t --out o --log @/", 2, "",
+          "is a folder");
     check(&r, "train --model m word --text t --out o", 2, "",
           "unexpected argument 'word'");
     check(&r, "show", 2, "", "one file of gates is needed");
@@ -206,6 +216,8 @@ static void what_is_not_there_is_named_with_status_1(void **state)
     check(&r, "show @/nothing", 1, "", "/nothing");
     check(&r, "train --model @/none.gguf --text t --out @/g.safetensors", 1, "",
           "/none.gguf");
+    check(&r, "train --model @/none.gguf --text t --out @/", 1, "",
+          "is not a regular file");
     run_fini(&r);
 }
 
