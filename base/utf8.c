@@ -106,6 +106,14 @@ bool utf8_is_valid(const char *s, size_t n)
     return utf8_valid_prefix(s, n) == n;
 }
 
+enum err utf8_check(const char *s, size_t n, struct errmsg *m)
+{
+    size_t n_valid = utf8_valid_prefix(s, n);
+    return n_valid == n
+               ? OK
+               : err_set(m, ERR_INVAL, "it is not UTF-8 at byte %zu", n_valid);
+}
+
 size_t utf8_complete_prefix(const char *s, size_t n)
 {
     size_t back = n < UTF8_MAX_BYTES ? n : UTF8_MAX_BYTES;

@@ -29,6 +29,9 @@ bool utf8_is_valid(const char *s, size_t n);
 /* Length of the longest valid prefix: where the first wrong byte is, or n. */
 size_t utf8_valid_prefix(const char *s, size_t n);
 
+/* ERR_INVAL for what is not valid; the sentence has the first wrong byte. */
+MUST_CHECK enum err utf8_check(const char *s, size_t n, struct errmsg *m);
+
 /* Length of the longest prefix of s[0..n) that does not end inside a
  * character: what may be sent now, the rest waits for more bytes. Bytes that
  * can never become a character do not wait. */

@@ -33,10 +33,10 @@ void corpus_free(struct corpus *c)
 static enum err add_text(struct corpus *c, const struct tokenizer *t,
                          const char *text, size_t n, struct errmsg *m)
 {
-    size_t n_valid = utf8_valid_prefix(text, n);
-    if (n_valid < n)
-        return err_set(m, ERR_INVAL, "it is not UTF-8 at byte %zu", n_valid);
-    enum err rc = tokenizer_encode(t, text, n, 0, &c->tokens);
+    enum err rc = utf8_check(text, n, m);
+    if (rc != OK)
+        return rc;
+    rc = tokenizer_encode(t, text, n, 0, &c->tokens);
     if (rc != OK)
         return err_set(m, rc, "cannot tokenise a text of %zu bytes", n);
     c->end[c->n_texts++] = c->tokens.n;

@@ -57,25 +57,27 @@ enum err mix_add_text(struct mix *x, const char *text, size_t n,
         return err_set(m, ERR_INVAL,
                        "a training text has %zu bytes; %d to %d are needed", n,
                        MIX_TEXT_MIN, MIX_TEXT_MAX);
+    enum err rc = utf8_check(text, n, m);
+    if (rc != OK)
+        return rc;
     struct text *grown = realloc(x->text, (x->n_texts + 1) * sizeof(*grown));
     if (grown == NULL)
         return err_set(m, ERR_NOMEM, "no memory for a text of %zu bytes", n);
     x->text = grown;
     struct text t = {0};
-    struct buf repaired = {0};
-    enum err rc = utf8_append_repaired(&repaired, text, n);
+    struct buf copy = {0};
+    rc = buf_append(&copy, text, n);
     if (rc == OK)
-        rc = tokenizer_encode(x->o.tokenizer, repaired.data, repaired.len, 0,
-                              &t.tokens);
+        rc = tokenizer_encode(x->o.tokenizer, text, n, 0, &t.tokens);
     if (rc == OK && t.tokens.n == 0)
         rc = ERR_INVAL;
     if (rc != OK) {
-        buf_fini(&repaired);
+        buf_fini(&copy);
         tokens_fini(&t.tokens);
         return err_set(m, rc, "cannot tokenise a text of %zu bytes", n);
     }
-    t.n = repaired.len;
-    t.s = buf_take(&repaired);
+    t.n = copy.len;
+    t.s = buf_take(&copy);
     x->text[x->n_texts++] = t;
     x->n_tokens += t.tokens.n;
     return OK;

@@ -64,8 +64,8 @@ MUST_CHECK enum err mix_new(struct mix **out, const struct mix_options *o,
                             struct errmsg *m);
 void mix_free(struct mix *x); /* NULL is allowed */
 
-/* Takes a text in. Ill-formed UTF-8 is repaired. ERR_INVAL for one of fewer
- * than MIX_TEXT_MIN bytes. */
+/* Takes a text in. ERR_INVAL for one of fewer than MIX_TEXT_MIN bytes, and for
+ * one that is not UTF-8; the sentence has the byte. */
 enum { MIX_TEXT_MIN = 1024, MIX_TEXT_MAX = 256 << 20, MIX_TOKENS_MIN = 64 };
 MUST_CHECK enum err mix_add_text(struct mix *x, const char *text, size_t n,
                                  struct errmsg *m);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "server/command/gates_internal.h"
 
 enum { WINDOWS_MAX = 16, TEXT_MAX = 256 << 20 };
@@ -148,20 +149,31 @@ static void print_betas(const struct showing *s, float *beta, size_t per_layer,
     print_row("all", beta, g->n_layers * per_layer);
 }
 
+static enum err tokenise(const struct showing *s, struct tokens *out,
+                         const char *text, size_t n, struct errmsg *m)
+{
+    enum err rc = utf8_check(text, n, m);
+    if (rc != OK)
+        return rc;
+    rc = tokenizer_encode(s->model.file.tokenizer, text, n, TOKENIZER_ADD_BOS,
+                          out);
+    return rc == OK ? OK
+                    : err_set(m, rc, "cannot tokenise a text of %zu bytes", n);
+}
+
 static enum err read_tokens(struct showing *s, struct tokens *out,
                             struct errmsg *m)
 {
     struct buf text = {0};
+    struct errmsg why = {""};
     const char *path = s->o.text.item[0];
     enum err rc = file_read_all(&text, path, TEXT_MAX, m);
     if (rc != OK)
         return rc;
-    rc = tokenizer_encode(s->model.file.tokenizer,
-                          text.data == NULL ? "" : text.data, text.len,
-                          TOKENIZER_ADD_BOS, out);
+    rc = tokenise(s, out, text.data == NULL ? "" : text.data, text.len, &why);
     buf_fini(&text);
     if (rc != OK)
-        return err_set(m, rc, "cannot tokenise %s", path);
+        return err_set(m, rc, "%s: %s", path, why.text);
     if (out->n < (size_t)s->o.tokens)
         return err_set(m, ERR_INVAL,
                        "%s has %zu tokens; a window of --tokens %" PRId64

@@ -75,6 +75,10 @@ static void the_first_wrong_byte_is_found(void **state)
     assert_int_equal(utf8_valid_prefix("\xC3\xA9z\xE9t\xC3", 6), 3);
     assert_int_equal(utf8_valid_prefix("\xC3\xA9\xC3", 3), 2);
     assert_int_equal(utf8_decode("", 0, NULL), -1);
+    struct errmsg m = {""};
+    assert_int_equal(utf8_check("\xC3\xA9z", 3, &m), OK);
+    assert_int_equal(utf8_check("\xC3\xA9\xC3", 3, &m), ERR_INVAL);
+    assert_string_equal(m.text, "it is not UTF-8 at byte 2");
 }
 
 static void overlong_forms_are_refused(void **state)

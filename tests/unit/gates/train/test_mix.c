@@ -437,8 +437,11 @@ static void what_cannot_be_made_is_an_error_that_says_why(void **state)
     assert_non_null(strstr(m.text, "1023"));
     memset(text, 1, MIX_TEXT_MIN); /* bytes without a token */
     assert_int_equal(mix_add_text(x, text, MIX_TEXT_MIN, &m), ERR_INVAL);
-    memset(text, 0xFF, 7); /* not UTF-8: repaired */
-    memset(text + 7, 'a', MIX_TEXT_MIN);
+    memset(text, 'a', MIX_TEXT_MIN);
+    text[7] = (char)0xFF;
+    assert_int_equal(mix_add_text(x, text, MIX_TEXT_MIN, &m), ERR_INVAL);
+    assert_string_equal(m.text, "it is not UTF-8 at byte 7");
+    text[7] = 'a';
     assert_int_equal(mix_add_text(x, text, MIX_TEXT_MIN, &m), OK);
     assert_int_equal(mix_sequence(x, 0, MIX_TOKENS_MIN - 1, out, NULL, &m),
                      ERR_INVAL);

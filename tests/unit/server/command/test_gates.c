@@ -425,6 +425,31 @@ static void several_gates_start_as_their_mean(void **state)
     run_fini(&r);
 }
 
+/* By both commands that read texts. */
+static void a_text_that_is_not_utf8_is_named(void **state)
+{
+    (void)state;
+    struct run r;
+    char model[4096], line[8192], path[128], text[1500];
+    if (!default_model(model))
+        skip();
+    run_init(&r);
+    memset(text, 'a', sizeof(text));
+    memcpy(text + 1400, "caf\xE9", 4);
+    snprintf(path, sizeof(path), "%s/text", r.dir);
+    assert_int_equal(file_replace(path, text, sizeof(text), NULL), OK);
+    save_constant(&r, "g.safetensors", 4, 1.0f);
+    snprintf(line, sizeof(line),
+             "train --model %s --text @/text --out @/h.safetensors --steps 1 "
+             "--tokens 64",
+             model);
+    check(&r, line, 1, "", "/text: it is not UTF-8 at byte 1403");
+    snprintf(line, sizeof(line),
+             "show @/g.safetensors --model %s --text @/text", model);
+    check(&r, line, 1, "", "/text: it is not UTF-8 at byte 1403");
+    run_fini(&r);
+}
+
 /* Two commands that write to one place: the second is told, with exit status
  * 1, before it reads anything. */
 static void a_second_run_of_one_output_is_refused(void **state)
@@ -504,6 +529,7 @@ int main(void)
         cmocka_unit_test(a_models_file_is_opened_whole_or_not_at_all),
         cmocka_unit_test(gates_of_the_default_model_are_trained_and_shown),
         cmocka_unit_test(several_gates_start_as_their_mean),
+        cmocka_unit_test(a_text_that_is_not_utf8_is_named),
         cmocka_unit_test(a_second_run_of_one_output_is_refused),
         cmocka_unit_test(gates_of_another_model_do_not_fit),
     };
