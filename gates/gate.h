@@ -32,6 +32,11 @@
 
 enum { GATE_WIDTH_MAX = 8192, GATE_HEADS_MAX = 1024 };
 
+/* No parameter of gates that are written, read or computed with is larger, of
+ * either sign: the largest number of 16 bits. With what a model gives a gate to
+ * read, sums of such do not overflow, so that none ends as NaN. */
+enum { GATE_PARAM_MAX = 65504 };
+
 enum gate_kind { GATE_RG10, GATE_RG };
 
 struct gate_shape {

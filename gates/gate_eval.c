@@ -1,13 +1,13 @@
 #include "gates/gate_eval.h"
 
+#include <assert.h>
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/layout.h"
 #include "runtime/kernels/quant.h"
 #include "runtime/kernels/ref.h"
-
-static const float F16_MAX = 65504.0f;
 
 static const float *copy_floats(struct layout *l, const float *from, size_t n)
 {
@@ -20,34 +20,37 @@ static const float *copy_floats(struct layout *l, const float *from, size_t n)
 static const void *copy_halves(struct layout *l, const float *from, size_t n)
 {
     uint16_t *to = layout_cut(l, n, sizeof(uint16_t));
-    for (size_t i = 0; to != NULL && i < n; i++)
+    for (size_t i = 0; to != NULL && i < n; i++) {
+        assert(fabsf(from[i]) <= (float)GATE_PARAM_MAX);
         to[i] = quant_f32_to_f16(from[i]);
+    }
     return to;
 }
 
-static struct weight copy_matrix(struct layout *l, enum dtype type,
-                                 const float *from, int64_t rows, int64_t cols)
+/* As f16. */
+static struct weight copy_matrix(struct layout *l, const float *from,
+                                 int64_t rows, int64_t cols)
 {
-    size_t n = (size_t)(rows * cols);
-    struct weight w = {.type = type, .rows = rows, .cols = cols};
-    if (type == DTYPE_F16)
-        w.raw = copy_halves(l, from, n);
-    else
-        w.raw = copy_floats(l, from, n);
-    return w;
+    return (struct weight){.type = DTYPE_F16,
+                           .rows = rows,
+                           .cols = cols,
+                           .raw = copy_halves(l, from, (size_t)(rows * cols))};
 }
 
 static void copy_layer(struct gate_eval *e, struct layout *l,
-                       const struct gate *g, uint32_t i, enum dtype type)
+                       const struct gate *g, uint32_t i)
 {
     const struct gate_parts *at = &g->parts;
     const float *p = gate_layer(g, i);
     int64_t m = g->shape.width, d = g->shape.n_embd, h = g->shape.n_kv_heads;
     int64_t m2 = g->shape.kind == GATE_RG10 ? m : 0;
     struct gate_eval_layer to = {
-        .w1 = copy_matrix(l, type, p + at->w1, m, d),
-        .w2 = copy_matrix(l, type, p + at->w2, m2, m),
-        .w3 = copy_matrix(l, DTYPE_F32, p + at->w3, h, m),
+        .w1 = copy_matrix(l, p + at->w1, m, d),
+        .w2 = copy_matrix(l, p + at->w2, m2, m),
+        .w3 = {.type = DTYPE_F32,
+               .rows = h,
+               .cols = m,
+               .raw = copy_floats(l, p + at->w3, (size_t)(h * m))},
         .c1 = copy_floats(l, p + at->c1, (size_t)m),
         .c2 = copy_floats(l, p + at->c2, (size_t)m2),
         .c3 = copy_floats(l, p + at->c3, (size_t)h)};
@@ -55,28 +58,16 @@ static void copy_layer(struct gate_eval *e, struct layout *l,
         e->layer[i] = to;
 }
 
-static enum dtype type_for(const struct gate *g)
-{
-    for (uint32_t l = 0; l < g->shape.n_layers; l++) {
-        const float *p = gate_layer(g, l);
-        for (size_t i = 0; i < g->parts.w3; i++)
-            if (!(p[i] >= -F16_MAX && p[i] <= F16_MAX))
-                return DTYPE_F32;
-    }
-    return DTYPE_F16;
-}
-
 static void copy_gates(struct gate_eval *e, struct layout *l,
                        const struct gate *g)
 {
-    enum dtype type = type_for(g);
     e->layer = layout_cut(l, g->shape.n_layers, sizeof(*e->layer));
     float *ones = layout_cut(l, g->shape.width, sizeof(*ones));
     for (uint32_t i = 0; ones != NULL && i < g->shape.width; i++)
         ones[i] = 1.0f;
     e->ones = ones;
     for (uint32_t i = 0; i < g->shape.n_layers; i++)
-        copy_layer(e, l, g, i, type);
+        copy_layer(e, l, g, i);
 }
 
 uint64_t gate_eval_bytes(const struct gate *g)

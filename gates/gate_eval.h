@@ -12,8 +12,8 @@
  *     gate_eval_log_beta(e, layer, h2 or h1, n, log_beta)
  *
  * W1 and W2 are held as f16, which halves what a decode step reads and is
- * what gate files hold; weights beyond the range of f16 keep all of them
- * float32. Everything else is float32 (log_beta near -1e-8 is no f16).
+ * what gate files hold. Everything else is float32 (log_beta near -1e-8 is no
+ * f16).
  *
  * Threads: constant after init; any thread may compute with it.
  */
@@ -40,8 +40,8 @@ struct gate_eval {
 /* What gate_eval_init() needs. */
 uint64_t gate_eval_bytes(const struct gate *g);
 /* memory: gate_eval_bytes(g) bytes, 64-byte aligned, which the caller keeps
- * for as long as it computes with *e. Copies the gates: g may go, or change,
- * afterwards. */
+ * for as long as it computes with *e. Copies the gates, none of whose numbers
+ * is beyond GATE_PARAM_MAX: g may go, or change, afterwards. */
 void gate_eval_init(struct gate_eval *e, const struct gate *g,
                     const struct ops *ops, void *memory);
 
@@ -56,8 +56,8 @@ void gate_eval_log_beta(const struct gate_eval *e,
                         int64_t n, float *log_beta);
 
 /* log(1 / (1 + e^-z)), with a relative error below 1e-6 for all normal
- * results, those near -1e-38 too. 0 for NaN: a gate that overflows has nothing
- * to say. */
+ * results, those near -1e-38 too. 0 for NaN, as of an input that is none: a
+ * gate has nothing to say of it. */
 float gate_eval_log_sigmoid(float z);
 
 #endif

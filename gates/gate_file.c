@@ -92,9 +92,10 @@ static enum err read_part(struct gate *g, const struct safetensors *f,
     float *to = gate_layer(g, layer) + p->at;
     quant_dequantize(t->type, t->data, to, n);
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(to[i]))
-            return err_set(m, ERR_INVAL, "tensor %s holds %g", t->name,
-                           (double)to[i]);
+        if (!(fabsf(to[i]) <= (float)GATE_PARAM_MAX))
+            return err_set(
+                m, ERR_INVAL, "tensor %s holds %.9g; -%d to %d can be used",
+                t->name, (double)to[i], GATE_PARAM_MAX, GATE_PARAM_MAX);
     return OK;
 }
 
@@ -202,18 +203,19 @@ static bool is_equal_in_all(const struct gate *g, const struct part *p)
     return true;
 }
 
-static uint16_t half_of(float x)
+/* A gate that large is saturated anyway. */
+static float clamped(float x)
 {
-    /* The largest f16; a gate that large is saturated anyway. */
-    const float most = 65504.0f;
-    return quant_f32_to_f16(x > most ? most : x < -most ? -most : x);
+    const float most = (float)GATE_PARAM_MAX;
+    return x > most ? most : x < -most ? -most : x;
 }
 
 /* What gate_save() hands to safetensors_write(). */
 struct list {
     struct safetensors_tensor *tensor;
     char (*name)[NAME_BYTES];
-    uint16_t *half; /* all parameters, or NULL for float32 */
+    float *all;     /* parameters, clamped */
+    uint16_t *half; /* the same, or NULL for float32 */
     size_t n;
 };
 
@@ -227,7 +229,7 @@ static void put_part(struct list *to, const struct gate *g, uint32_t layer,
                                      .type = DTYPE_F32,
                                      .n_dims = p->n_dims,
                                      .dims = {p->dims[0], p->dims[1], 1, 1},
-                                     .data = (const uint8_t *)(g->p + at),
+                                     .data = (const uint8_t *)(to->all + at),
                                      .bytes = p->dims[0] * p->dims[1] *
                                               sizeof(float)};
     if (to->half != NULL) {
@@ -254,16 +256,18 @@ static bool list_new(struct list *list, const struct gate *g, bool as_f16)
 {
     size_t most = (size_t)g->shape.n_layers * PARTS_MAX, n = gate_n_params(g);
     *list = (struct list){.tensor = calloc(most, sizeof(*list->tensor)),
-                          .name = calloc(most, sizeof(*list->name))};
+                          .name = calloc(most, sizeof(*list->name)),
+                          .all = calloc(n, sizeof(*list->all))};
     if (as_f16)
         list->half = calloc(n, sizeof(*list->half));
-    return list->tensor != NULL && list->name != NULL &&
+    return list->tensor != NULL && list->name != NULL && list->all != NULL &&
            (!as_f16 || list->half != NULL);
 }
 
 static void list_free(struct list *list)
 {
     free(list->half);
+    free(list->all);
     free(list->name);
     free(list->tensor);
 }
@@ -278,8 +282,10 @@ enum err gate_save(const struct gate *g, const char *path, bool as_f16,
         err_set(m, rc, "no memory to write %s", path);
         goto out;
     }
+    for (size_t i = 0; i < gate_n_params(g); i++)
+        list.all[i] = clamped(g->p[i]);
     for (size_t i = 0; as_f16 && i < gate_n_params(g); i++)
-        list.half[i] = half_of(g->p[i]);
+        list.half[i] = quant_f32_to_f16(list.all[i]);
     put_parts(&list, g);
     rc = safetensors_write(path, meta, n_meta, list.tensor, list.n, m);
 out:

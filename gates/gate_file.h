@@ -31,11 +31,11 @@
 
 /* The gates of an open file. model: what they must fit (width and kind are
  * ignored), or NULL for any. ERR_INVAL when a tensor is missing, has another
- * shape or holds a number that is not finite; ERR_UNSUPPORTED for another
- * type of gate; ERR_CONFLICT when they are whole but made for a model of
- * another shape. The sentence names the tensor, what was found and what is
- * needed. Nothing is allocated before the shapes of all tensors were checked.
- * On OK the caller owns *out. */
+ * shape or holds a number beyond GATE_PARAM_MAX or none at all; ERR_UNSUPPORTED
+ * for another type of gate; ERR_CONFLICT when they are whole but made for a
+ * model of another shape. The sentence names the tensor, what was found and
+ * what is needed. Nothing is allocated before the shapes of all tensors were
+ * checked. On OK the caller owns *out. */
 MUST_CHECK enum err gate_read(struct gate **out, const struct safetensors *f,
                               const struct gate_shape *model, struct errmsg *m);
 
@@ -43,8 +43,8 @@ MUST_CHECK enum err gate_read(struct gate **out, const struct safetensors *f,
 MUST_CHECK enum err gate_load(struct gate **out, const char *path,
                               const struct gate_shape *model, struct errmsg *m);
 
-/* Writes the file atomically. as_f16 halves it; numbers beyond its range are
- * clamped to it. Last projections that are equal in all layers are stored
+/* Writes the file atomically. as_f16 halves it; numbers beyond GATE_PARAM_MAX
+ * are clamped to it. Last projections that are equal in all layers are stored
  * once, under layer 0. meta as given. */
 MUST_CHECK enum err gate_save(const struct gate *g, const char *path,
                               bool as_f16,

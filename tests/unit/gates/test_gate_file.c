@@ -299,6 +299,67 @@ static void numbers_that_are_not_finite_are_refused(void **state)
     check_refused(&p, &SHAPE, ERR_INVAL, "linear1.weight holds -inf");
 }
 
+/* One number of a tensor of 16 bits, whose others are zero. */
+static void put_half(struct parts *p, size_t i, enum dtype type, uint16_t half)
+{
+    static uint16_t data[WIDTH * EMBD];
+    size_t n = p->t[i].bytes / sizeof(float);
+    memset(data, 0, sizeof(data));
+    data[n - 1] = half;
+    p->t[i].type = type;
+    p->t[i].data = (const uint8_t *)data;
+    p->t[i].bytes = n * sizeof(data[0]);
+}
+
+static void check_loads(const struct parts *p)
+{
+    struct gate *g = NULL;
+    struct errmsg m = {""};
+    if (load_parts(&g, p, &SHAPE, &m) != OK)
+        fail_msg("%s", m.text);
+    gate_free(g);
+}
+
+/* 65504 is the largest number of F16; the next one of F32 is 2^-8 more, the
+ * last of BF16 below it is 65280. */
+static void numbers_beyond_those_of_16_bits_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        enum dtype type;
+        uint16_t last, next;
+        const char *sentence;
+    } half[] = {{DTYPE_BF16, 0x477F, 0x4780, "bias holds 65536; -65504 to"},
+                {DTYPE_BF16, 0xC77F, 0xFF7F, "bias holds -3.38953139e+38;"},
+                {DTYPE_F16, 0x7BFF, 0x7C00, "bias holds inf;"},
+                {DTYPE_F16, 0xFBFF, 0xFC00, "bias holds -inf;"},
+                {DTYPE_F16, 0xFBFF, 0x7E00, "bias holds nan;"}};
+    struct parts p;
+    for (int i = 0; i < 6; i++) {
+        put_rg10(&p, LAYERS);
+        float *last = &p.data[i][p.t[i].bytes / sizeof(float) - 1];
+        *last = i % 2 == 0 ? 65504.0f : -65504.0f;
+        check_loads(&p);
+        *last = nextafterf(*last, *last * 2.0f);
+        check_refused(&p, &SHAPE, ERR_INVAL,
+                      i % 2 == 0 ? "holds 65504.0039;" : "holds -65504.0039;");
+        check_refused(&p, &SHAPE, ERR_INVAL, p.name[i]);
+        *last = 3e38f;
+        check_refused(&p, &SHAPE, ERR_INVAL,
+                      "holds 3.00000001e+38; -65504 to 65504");
+    }
+    for (size_t k = 0; k < sizeof(half) / sizeof(half[0]); k++)
+        for (size_t i = 1; i < 6; i += 4) { /* two of the biases */
+            put_rg10(&p, LAYERS);
+            put_half(&p, i, half[k].type, half[k].last);
+            check_loads(&p);
+            put_rg10(&p, LAYERS);
+            put_half(&p, i, half[k].type, half[k].next);
+            check_refused(&p, &SHAPE, ERR_INVAL, half[k].sentence);
+            check_refused(&p, &SHAPE, ERR_INVAL, p.name[i]);
+        }
+}
+
 static void another_type_of_gate_is_refused(void **state)
 {
     (void)state;
@@ -332,13 +393,13 @@ static void check_round_trip(enum gate_kind kind, bool tied, bool as_f16,
     new_path(path);
     assert_int_equal(gate_new(&g, &s, &m), OK);
     fill(g, tied);
-    g->p[5] = 1e9f; /* beyond f16 */
+    g->p[5] = 1e9f; /* beyond what gates may hold */
     const struct safetensors_string meta[] = {{"gate", gate_kind_name(kind)},
                                               {"base_model", "tiny"}};
     assert_int_equal(gate_save(g, path, as_f16, meta, 2, &m), OK);
     assert_int_equal(gate_load(&back, path, &s, &m), OK);
     for (size_t i = 0; i < gate_n_params(g); i++) {
-        float want = as_f16 && i == 5 ? 65504.0f : g->p[i];
+        float want = i == 5 ? 65504.0f : g->p[i];
         float most = as_f16 ? fabsf(want) * 0x1p-11f : 0.0f;
         assert_true(fabsf(back->p[i] - want) <= most);
     }
@@ -378,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_tensor_of_another_shape_is_named),
         cmocka_unit_test(a_missing_tensor_is_named),
         cmocka_unit_test(numbers_that_are_not_finite_are_refused),
+        cmocka_unit_test(numbers_beyond_those_of_16_bits_are_refused),
         cmocka_unit_test(another_type_of_gate_is_refused),
         cmocka_unit_test(what_is_saved_loads_again),
     };
