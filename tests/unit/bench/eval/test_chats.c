@@ -231,8 +231,8 @@ static void what_is_no_text_is_passed_by(void **state)
     (void)state;
     static const char *const contents[] = {
         "{}", "7", "[\"Cold.\"]",
-        "[{\"type\":\"text\",\"text\":\"Cold.\"},"
-        "{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]"};
+        ("[{\"type\":\"text\",\"text\":\"Cold.\"},"
+         "{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}]")};
     enum { N = sizeof(contents) / sizeof(contents[0]) };
     struct setup s;
     struct chats *c = NULL;
