@@ -146,6 +146,8 @@ def begin(part, fresh):
 
 def keep(part):
     """Sorted, so that the same cells are the same file."""
+    if not part.exists():
+        sys.exit(f"{part} is not there: nothing was measured with this --out")
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     cells = sorted(set(part.read_text().splitlines(keepends=True)))
     KEPT.write_bytes(lzma.compress("".join(cells).encode(), preset=9))

@@ -64,6 +64,12 @@ def test_cells_are_kept_and_taken_up_again(tmp_path, monkeypatch, capsys):
     assert other.read_text() == "mine\n"
 
 
+def test_nothing_measured_is_nothing_to_keep(tmp_path):
+    with pytest.raises(SystemExit) as e:
+        long_runs.keep(tmp_path / "quality.json.part")
+    assert "nothing was measured" in str(e.value.code)
+
+
 @pytest.mark.parametrize("argv, said", [
     ([], "name a stage"), (["nonsense"], "'nonsense' is none of screening")])
 def test_a_wrong_stage_is_an_error(argv, said, capsys):
