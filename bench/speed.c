@@ -9,11 +9,9 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "base/workers.h"
-#include "gates/gate_find.h"
 #include "runtime/model/model.h"
 
 enum {
@@ -208,17 +206,11 @@ static enum err make_gates(struct gate **out, const struct gate_shape *shape,
 }
 
 /* As the server finds them; without any there is nothing to measure. */
-static enum err find_gates(struct bench *b, const struct gate_shape *shape,
-                           struct errmsg *m)
+static enum err find_gates(struct bench *b, struct errmsg *m)
 {
-    uint8_t digest[HASH_BYTES];
-    char hex[HASH_HEX], path[GATE_PATH_MAX];
-    enum err rc = gguf_fingerprint(b->gguf, digest, m);
-    if (rc != OK)
-        return rc;
-    hash_hex(hex, digest, sizeof(digest));
-    const struct gate_base base = {.shape = *shape, .fingerprint = hex};
-    rc = gate_find(&b->gate, path, b->set.gates, &base, m);
+    char path[GATE_PATH_MAX];
+    enum err rc = model_look_for_gates(&b->gate, b->model, b->gguf,
+                                       b->set.gates, path, m);
     if (rc == OK && b->gate == NULL && strcmp(b->set.gates, "none") != 0)
         rc = err_set(m, ERR_NOTFOUND,
                      "--gates auto: no file of gates/pretrained was made for "
@@ -234,7 +226,7 @@ static enum err open_gates(struct bench *b, struct errmsg *m)
                                .n_kv_heads = i->n_kv_heads};
     if (parse_number(b->set.gates, 1, GATE_WIDTH_MAX, &shape.width))
         return make_gates(&b->gate, &shape, m);
-    return find_gates(b, &shape, m);
+    return find_gates(b, m);
 }
 
 /* The pool holds the largest row of the table; memory is touched only as far

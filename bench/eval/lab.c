@@ -12,6 +12,7 @@ struct lab {
     struct scoring *scoring;
     struct chooser *chooser;
     struct oracle *oracle; /* NULL: nobody asks it */
+    bool is_foreseen;      /* it has seen the open document */
     struct scored *scored; /* [DOCUMENT_SCORED_MAX] */
     /* The open document. */
     const struct document *d;
@@ -206,6 +207,7 @@ void lab_close(struct lab *l)
         chooser_forget(l->chooser);
     l->d = NULL;
     l->n_states = 0;
+    l->is_foreseen = false;
 }
 
 static uint32_t capacity(const struct lab *l)
@@ -370,10 +372,14 @@ static enum err read_questions(struct lab *l)
     return rc;
 }
 
-/* What is looked at for every right answer, in the cache of its question. */
+/* What is looked at for every right answer, in the cache of its question. Once
+ * a document, and only where the oracle is asked about it: this is another run
+ * of all its questions. */
 static enum err foresee(struct lab *l)
 {
     enum err rc = OK;
+    if (l->is_foreseen)
+        return OK;
     oracle_reset(l->oracle);
     for (uint32_t i = 0; i < l->d->n_questions && rc == OK; i++) {
         uint32_t i_state = l->o.mode == LAB_AWARE ? i : 0;
@@ -385,6 +391,7 @@ static enum err foresee(struct lab *l)
         rc = oracle_watch(l->oracle, i_state, l->scoring, &run);
         table_free(fork);
     }
+    l->is_foreseen = rc == OK;
     return rc;
 }
 
@@ -437,8 +444,6 @@ enum err lab_open(struct lab *l, const struct document *d, struct figures *full,
         rc = look(l, 0, l->o.needs.view);
     if (rc == OK)
         rc = score(l, l->state, l->n_states, true, full);
-    if (rc == OK && l->oracle != NULL)
-        rc = foresee(l);
     if (rc == OK)
         count_entries(l, full, l->state, l->n_states);
     if (rc != OK) {
@@ -547,6 +552,14 @@ static enum err ask_staged(struct lab *l, const struct choice *c,
     return rc;
 }
 
+static enum err ask_policy(struct lab *l, const struct choice *c,
+                           struct figures *out, struct errmsg *m)
+{
+    return l->d->n_stages > 1 && l->o.mode == LAB_AGNOSTIC
+               ? ask_staged(l, c, out, m)
+               : ask_compressed(l, c, out, m);
+}
+
 enum err lab_ask(struct lab *l, const struct choice *c, struct figures *out,
                  struct errmsg *m)
 {
@@ -562,11 +575,13 @@ enum err lab_ask(struct lab *l, const struct choice *c, struct figures *out,
         rc = ask_without_context(l, out);
         break;
     case CHOICE_ORACLE:
+        rc = foresee(l);
+        if (rc == OK)
+            rc = ask_policy(l, c, out, &why);
+        break;
     case CHOICE_PASS:
     case CHOICE_POLICY:
-        rc = l->d->n_stages > 1 && l->o.mode == LAB_AGNOSTIC
-                 ? ask_staged(l, c, out, &why)
-                 : ask_compressed(l, c, out, &why);
+        rc = ask_policy(l, c, out, &why);
         break;
     }
     return rc == OK ? OK

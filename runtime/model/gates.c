@@ -142,19 +142,26 @@ enum err model_set_gates(struct model *m, const struct gate *gate,
     return OK;
 }
 
-enum err model_find_gates(struct model *m, const struct gguf *g,
-                          const char *which, char path[GATE_PATH_MAX],
-                          struct errmsg *e)
+enum err model_look_for_gates(struct gate **out, const struct model *m,
+                              const struct gguf *g, const char *which,
+                              char path[GATE_PATH_MAX], struct errmsg *e)
 {
     uint8_t digest[HASH_BYTES];
     char hex[HASH_HEX];
-    struct gate *gate = NULL;
     enum err rc = gguf_fingerprint(g, digest, e);
     if (rc != OK)
         return rc;
     hash_hex(hex, digest, sizeof(digest));
     struct gate_base base = {.shape = gate_shape_of(m), .fingerprint = hex};
-    rc = gate_find(&gate, path, which, &base, e);
+    return gate_find(out, path, which, &base, e);
+}
+
+enum err model_find_gates(struct model *m, const struct gguf *g,
+                          const char *which, char path[GATE_PATH_MAX],
+                          struct errmsg *e)
+{
+    struct gate *gate = NULL;
+    enum err rc = model_look_for_gates(&gate, m, g, which, path, e);
     if (rc == OK)
         rc = model_set_gates(m, gate, e);
     gate_free(gate);

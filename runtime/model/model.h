@@ -100,9 +100,15 @@ const struct model_info *model_info(const struct model *m);
  * No row may be waiting for the gates from before (asserted). */
 MUST_CHECK enum err model_set_gates(struct model *m, const struct gate *gate,
                                     struct errmsg *e);
-/* The same with the gates that the user asks for, as in gate_find.h: which is
- * "none", "auto" or a file; g is what the model was loaded from. path is the
- * file they came from, "" where there are none. On error nothing changes. */
+/* The gates that the user asks for, as in gate_find.h: which is "none", "auto"
+ * or a file; g is what the model was loaded from. path is the file they came
+ * from. *out, which the caller then owns, is NULL and path "" where there are
+ * none. */
+MUST_CHECK enum err
+model_look_for_gates(struct gate **out, const struct model *m,
+                     const struct gguf *g, const char *which,
+                     char path[GATE_PATH_MAX], struct errmsg *e);
+/* Looks for them and sets them. On error nothing changes. */
 MUST_CHECK enum err model_find_gates(struct model *m, const struct gguf *g,
                                      const char *which,
                                      char path[GATE_PATH_MAX],
