@@ -188,20 +188,20 @@ def pooled(rows, tasks):
         for t, m in columns for b in budgets) + " |"
     yield "|" + "---|" * (1 + len(columns) * len(budgets))
 
-    def line(policy, at):
-        cells = [rows.get(t, policy, at(b), m)
+    def line(policy, only=None):
+        cells = [rows.get(t, policy, b if only is None else only, m)
                  for t, m in columns for b in budgets]
         return f"| {policy} | " + " | ".join(
             "" if r is None else f"{r['mean']:.3f}" +
             " (too weak)" * is_weak(r) for r in cells) + " |"
     for policy, b in (("full", 1), ("no-context", 0)):
         if rows.get(tasks, policy, b, "kl"):
-            yield line(policy, lambda _, b=b: b)
+            yield line(policy, b)
     order = sorted((rows.mean(tasks, p, budgets[0], "kl"), p)
                    for p in rows.policies(budgets[0])
                    if rows.get(tasks, p, budgets[0], "kl"))
     for _, policy in order:
-        yield line(policy, lambda b: b)
+        yield line(policy)
 
 
 def interval(r):

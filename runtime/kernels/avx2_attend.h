@@ -96,6 +96,18 @@ ATTEND_INLINE void attend_convert(enum kv_type type, const uint8_t *from,
         _mm256_storeu_ps(to + i, attend_load(type, from + i * size));
 }
 
+/* The same of a type that is known at run time only. */
+ATTEND_INLINE void attend_unpack(enum kv_type type, const uint8_t *from,
+                                 uint32_t n, float *to)
+{
+    if (type == KV_F16)
+        attend_convert(KV_F16, from, n, to);
+    else if (type == KV_Q8_0)
+        attend_convert(KV_Q8_0, from, n, to);
+    else
+        attend_convert(KV_F32, from, n, to);
+}
+
 /* Part i of n of the lines of all next units, each unit_bytes long: fetching
  * is spread over the groups of rows, since a burst would only wait for
  * memory. */

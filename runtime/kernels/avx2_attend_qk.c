@@ -127,10 +127,7 @@ static void qk_converted(const struct attend_block *b, const uint8_t *const *k,
     const uint8_t *converted[ATTEND_UNITS] = {0};
     for (int u = 0; u < b->n_units; u++) {
         float *to = b->kv + (uint32_t)u * n;
-        if (b->layout->type == KV_F16)
-            attend_convert(KV_F16, k[u], n, to);
-        else
-            attend_convert(KV_Q8_0, k[u], n, to);
+        attend_unpack(b->layout->type, k[u], n, to);
         converted[u] = (const uint8_t *)to;
     }
     int n_groups = (n_rows + ROWS - 1) / ROWS;

@@ -233,12 +233,7 @@ static void attend_pv(const struct attend_block *b,
         const uint8_t *v = b->unit[u] + l->v;
         float *to = b->kv + (uint32_t)u * n;
         next[u] = b->next[u] + l->v;
-        if (l->type == KV_F16)
-            attend_convert(KV_F16, v, n, to);
-        else if (l->type == KV_Q8_0)
-            attend_convert(KV_Q8_0, v, n, to);
-        else
-            attend_convert(KV_F32, v, n, to);
+        attend_unpack(l->type, v, n, to);
     }
     int n_groups = (rows->n + ROWS - 1) / ROWS;
     for (int g = 0; g < n_groups; g++) {
