@@ -12,7 +12,8 @@ they are for):
     final      the best of them (--best), the controls and their merges, both
                models, 40 documents
     rest       all other tasks, once
-    ablation   SelKV's merge without its bias, and without its guards
+    ablation   SelKV's merge without its bias, and without its guards; sets of
+               each head, and what stays moved together
     retention  learned retention against what keeps other entries, both models,
                1k and 2k with 40 documents, 4k with 12 on the second
 
@@ -81,7 +82,9 @@ def rest(best):
 def ablation(_):
     off = ("alpha=0", "min-mass=0:max-ratio=0")
     policies = MERGED + merges(MERGED) + \
-        [f"{p}+merge:{o}" for p in MERGED for o in off]
+        [f"{p}+merge:{o}" for p in MERGED for o in off] + \
+        [f"{p}:reposition" for p in MERGED] + \
+        ["selkv-window:per-head-sets", "selkv-window:per-head-sets+merge"]
     return [run([1], "agnostic", "A,B2,E1,F", policies, docs=40,
                 against="dbtrimkv+merge")]
 

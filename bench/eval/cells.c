@@ -217,7 +217,8 @@ static const struct choice *dropping(const struct work *w,
 {
     for (uint32_t i = 0; c->fate != NULL && i < w->in->n_choices; i++) {
         const struct choice *other = &w->in->choice[i];
-        if (other->fate == NULL && choice_same_kept(other, c))
+        if (other->fate == NULL && choice_same_kept(other, c) &&
+            other->reposition == c->reposition)
             return other;
     }
     return NULL;

@@ -66,67 +66,91 @@ static const char *word_of(const struct fate *fate)
 
 /* ------------------------------------------------------------ the settings */
 
-/* "alpha" of "--merge-alpha"; NULL: this option is no setting. */
-static const char *setting_name(char flag[OPTION_NAME_MAX + 8],
-                                const struct option *o)
-{
-    option_flag(flag, o);
-    return strncmp(flag, SETTING, SETTING_LEN) == 0 ? flag + SETTING_LEN : NULL;
-}
+/* Whose settings: those of a fate, or, where that is NULL, of a policy. */
+struct owner {
+    const struct policy *policy;
+    const struct fate *fate;
+};
 
 /* min-cosine is about keys that become one, all others about what a host gets
  * for its guests. */
-static bool is_for(const struct option *o, const struct fate *fate)
+static bool is_of_fate(const struct option *o, const struct fate *fate)
 {
     return o->field == offsetof(struct config, merge_min_cosine)
                ? strcmp(fate->name, "kvmerger") == 0
                : fate->has_ratio;
 }
 
-/* NULL: the fate has no such setting. */
+/* Keys can be turned whatever is kept; sets a head are something to ask for
+ * where there is one for a layer. */
+static bool is_of_policy(const struct option *o, const struct policy *policy)
+{
+    return o->field == offsetof(struct config, reposition) ||
+           (o->field == offsetof(struct config, per_head_sets) &&
+            policy->defaults.spread == POLICY_PER_LAYER);
+}
+
+/* "alpha" of "--merge-alpha", "reposition" of "--reposition"; NULL: this
+ * option is no setting of the owner. */
+static const char *setting_name(char flag[OPTION_NAME_MAX + 8],
+                                const struct option *o,
+                                const struct owner *owner)
+{
+    option_flag(flag, o);
+    if (owner->fate == NULL)
+        return is_of_policy(o, owner->policy) ? flag + strlen("--") : NULL;
+    return strncmp(flag, SETTING, SETTING_LEN) == 0 &&
+                   is_of_fate(o, owner->fate)
+               ? flag + SETTING_LEN
+               : NULL;
+}
+
+/* NULL: there is no such setting. */
 static const struct option *find_setting(const char *name,
-                                         const struct fate *fate)
+                                         const struct owner *owner)
 {
     char flag[OPTION_NAME_MAX + 8];
     size_t n;
     const struct option *o = option_table(&n);
     for (size_t i = 0; i < n; i++) {
-        const char *x = setting_name(flag, &o[i]);
-        if (x != NULL && strcmp(x, name) == 0 && is_for(&o[i], fate))
+        const char *x = setting_name(flag, &o[i], owner);
+        if (x != NULL && strcmp(x, name) == 0)
             return &o[i];
     }
     return NULL;
 }
 
-static enum err unknown_setting(const char *name, const struct fate *fate,
+static enum err unknown_setting(const char *name, const struct owner *owner,
                                 struct errmsg *m)
 {
     char flag[OPTION_NAME_MAX + 8], all[160] = "none";
     size_t n, len = 0;
     const struct option *o = option_table(&n);
     for (size_t i = 0; i < n; i++) {
-        const char *x = setting_name(flag, &o[i]);
-        if (x != NULL && is_for(&o[i], fate))
+        const char *x = setting_name(flag, &o[i], owner);
+        if (x != NULL)
             len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s",
                                     len > 0 ? ", " : "", x);
     }
+    bool is_fate = owner->fate != NULL;
     return err_set(m, ERR_INVAL,
-                   "\"%.40s\" is no setting of the fate %s, which has: %s",
-                   name, word_of(fate), all);
+                   "\"%.40s\" is no setting of the %s %s, which has: %s", name,
+                   is_fate ? "fate" : "policy",
+                   is_fate ? word_of(owner->fate) : owner->policy->name, all);
 }
 
 /* "alpha=0", or "mean-ratio" of one that is on or off. seen: the names so far,
  * each between colons. */
 static enum err read_setting(struct config *c, char seen[CHOICE_NAME_MAX],
-                             char *text, const struct fate *fate,
+                             char *text, const struct owner *owner,
                              struct errmsg *m)
 {
     char key[OPTION_NAME_MAX + 8], *value = strchr(text, '=');
     if (value != NULL)
         *value++ = '\0';
-    const struct option *o = find_setting(text, fate);
+    const struct option *o = find_setting(text, owner);
     if (o == NULL)
-        return unknown_setting(text, fate, m);
+        return unknown_setting(text, owner, m);
     snprintf(key, sizeof(key), ":%s:", text);
     if (strstr(seen, key) != NULL)
         return err_set(m, ERR_INVAL, "%s is there twice", text);
@@ -162,34 +186,38 @@ static void add_setting(struct choice *out, const char *name,
 }
 
 /* In one order, whatever the order on the command line. */
-static void add_settings(struct choice *out, const struct fate *fate,
+static void add_settings(struct choice *out, const struct owner *owner,
                          const struct config *c, const struct config *dflt)
 {
     char flag[OPTION_NAME_MAX + 8];
     size_t n;
     const struct option *o = option_table(&n);
     for (size_t i = 0; i < n; i++) {
-        const char *name = setting_name(flag, &o[i]);
-        if (name != NULL && is_for(&o[i], fate))
+        const char *name = setting_name(flag, &o[i], owner);
+        if (name != NULL)
             add_setting(out, name, &o[i], c, dflt);
     }
 }
 
+/* All of those that there are, also what this owner has not: merges are made
+ * with them. */
 static enum err default_settings(struct config *c, struct errmsg *m)
 {
     char flag[OPTION_NAME_MAX + 8];
     enum err rc = OK;
     size_t n;
     const struct option *o = option_table(&n);
-    for (size_t i = 0; i < n && rc == OK; i++)
-        if (setting_name(flag, &o[i]) != NULL)
+    for (size_t i = 0; i < n && rc == OK; i++) {
+        option_flag(flag, &o[i]);
+        if (strncmp(flag, SETTING, SETTING_LEN) == 0)
             rc = option_set(c, &o[i], o[i].dflt, 0, flag, m);
+    }
     return rc;
 }
 
 /* What stands behind each colon; text: NULL where there is none. */
 static enum err read_settings(struct choice *out, char *text,
-                              const struct fate *fate, struct errmsg *m)
+                              const struct owner *owner, struct errmsg *m)
 {
     struct config dflt = {0};
     char seen[CHOICE_NAME_MAX] = ""; /* each is part of one such name */
@@ -199,13 +227,18 @@ static enum err read_settings(struct choice *out, char *text,
         char *rest = strchr(text, ':');
         if (rest != NULL)
             *rest++ = '\0';
-        rc = read_setting(&c, seen, text, fate, m);
+        rc = read_setting(&c, seen, text, owner, m);
         text = rest;
     }
     if (rc != OK)
         return rc;
-    out->merge = merge_config_options(&c);
-    add_settings(out, fate, &c, &dflt);
+    if (owner->fate != NULL) {
+        out->merge = merge_config_options(&c);
+    } else {
+        out->reposition = c.reposition;
+        out->per_head_sets = c.per_head_sets;
+    }
+    add_settings(out, owner, &c, &dflt);
     return OK;
 }
 
@@ -230,7 +263,20 @@ static enum err read_fate(struct choice *out, char *text, struct errmsg *m)
         out->fate = fate;
         snprintf(out->name + n, sizeof(out->name) - n, "+%s", word_of(fate));
     }
-    return read_settings(out, settings, fate, m);
+    return read_settings(out, settings, &(struct owner){out->policy, fate}, m);
+}
+
+/* Those of the policy: "reposition:per-head-sets". */
+static enum err read_policy_settings(struct choice *out, char *text,
+                                     struct errmsg *m)
+{
+    if (text != NULL && out->policy == NULL)
+        return err_set(m, ERR_INVAL,
+                       "\"%.40s\" is no setting of %s, which has none", text,
+                       out->name);
+    return text == NULL ? OK
+                        : read_settings(out, text,
+                                        &(struct owner){out->policy, NULL}, m);
 }
 
 static enum err find_policy(struct choice *out, const char *name, uint32_t has,
@@ -264,10 +310,16 @@ enum err choice_find(struct choice *out, const char *name, uint32_t has,
     out->policy = NULL;
     out->fate = NULL;
     out->merge = merge_options_default();
+    out->reposition = out->per_head_sets = false;
     char *fate = strchr(text, '+');
     if (fate != NULL)
         *fate++ = '\0';
+    char *settings = strchr(text, ':');
+    if (settings != NULL)
+        *settings++ = '\0';
     enum err rc = find_policy(out, text, has, m);
+    if (rc == OK)
+        rc = read_policy_settings(out, settings, m);
     if (rc == OK && fate != NULL)
         rc = read_fate(out, fate, m);
     /* Words and numbers may have become longer. */
@@ -288,7 +340,7 @@ bool choice_competes(const struct choice *c)
 bool choice_same_kept(const struct choice *a, const struct choice *b)
 {
     return a->policy != NULL && a->policy == b->policy &&
-           a->budget == b->budget;
+           a->per_head_sets == b->per_head_sets && a->budget == b->budget;
 }
 
 uint32_t choice_entries(double budget, uint32_t n)
@@ -388,10 +440,10 @@ static enum err add_drops(struct choices *out, struct errmsg *m)
     enum err rc = OK;
     for (uint32_t i = 0, n = out->n; i < n && rc == OK; i++) {
         struct choice c = out->choice[i];
-        if (c.fate == NULL || is_there(out, c.policy->name, c.budget))
+        c.name[strcspn(c.name, "+")] = '\0';
+        if (c.fate == NULL || is_there(out, c.name, c.budget))
             continue;
         c.fate = NULL;
-        snprintf(c.name, sizeof(c.name), "%s", c.policy->name);
         rc = add_one(out, &c, m);
     }
     return rc;

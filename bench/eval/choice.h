@@ -6,12 +6,15 @@
  *     keydiff                          what leaves is dropped
  *     keydiff+merge                    and here merged (a fate of merge/)
  *     keydiff+merge:alpha=0            with other settings than the server's
+ *     keydiff:reposition               what stays is moved together
+ *     selkv-window:per-head-sets       not one set for a layer
  *
  * A ranking may have the server's name for it: `retention` is dbtrimkv,
  * `selkv` is selkv-window, `exact` (or `none`) is full. `+drop` is the policy
  * alone, `+selkv` is `+merge`: the name of a choice is always the one form.
- * Settings are the server's options --merge-*, with their ranges; a fate has
- * those that are about it.
+ * Settings are the server's options --merge-*, --reposition and
+ * --per-head-sets, with their ranges; a fate has those that are about it, and
+ * so has a policy, before the fate.
  *
  * Threads: any; plain data.
  */
@@ -44,15 +47,17 @@ struct choice {
     const struct policy *policy; /* NULL for the first two kinds */
     const struct fate *fate;     /* NULL: what leaves is dropped */
     struct merge_options merge;  /* of the fate */
+    bool per_head_sets;          /* each head keeps entries of its own */
+    bool reposition;             /* what stays, to positions without gaps */
     double budget; /* of the entries; 1 for full, 0 for no-context */
     uint32_t n_sinks, n_recent, min_head;
     uint64_t seed;
 };
 
-/* Sets kind, name, policy, fate and merge. has: what is known of a sequence
- * (of enum policy_need). ERR_NOTFOUND: no such policy or fate; the sentence
- * has the nearest. ERR_UNSUPPORTED: it needs more than `has`. ERR_INVAL: a
- * setting of the fate is wrong, or there can be no fate. */
+/* Sets kind, name, policy, fate and their settings. has: what is known of a
+ * sequence (of enum policy_need). ERR_NOTFOUND: no such policy or fate; the
+ * sentence has the nearest. ERR_UNSUPPORTED: it needs more than `has`.
+ * ERR_INVAL: a setting is wrong, or there can be no fate. */
 MUST_CHECK enum err choice_find(struct choice *out, const char *name,
                                 uint32_t has, struct errmsg *m);
 

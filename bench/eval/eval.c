@@ -75,7 +75,9 @@ static const struct option options[] = {
              "SelKV's), and is then compared with itself without. Settings "
              "may follow, as in keydiff+merge:alpha=0:min-mass=0:max-ratio=0: "
              "the server's options --merge-*, which are mean-ratio of merge "
-             "and min-cosine of kvmerger besides."},
+             "and min-cosine of kvmerger besides. Those of a policy come "
+             "before its fate: keydiff:reposition, "
+             "selkv-window:per-head-sets+merge."},
     {.name = "budget",
      .type = OPT_LIST,
      .field = FIELD(budget),

@@ -221,17 +221,19 @@ static uint32_t n_given(const struct lab *l, uint32_t i)
     return l->o.mode == LAB_AWARE ? l->d->probe[i].first - 1 : 0;
 }
 
-/* Probe i from where the compressed prompt ends. */
+/* Probe i from where the compressed prompt ends: behind its last entry, where
+ * it was moved together, and else where its tokens end. */
 static struct scoring_run run_of(const struct lab *l, uint32_t i,
-                                 struct table *t)
+                                 struct table *t, bool is_moved)
 {
     const struct document_probe *p = &l->d->probe[i];
-    uint32_t given = n_given(l, i);
+    uint32_t given = n_given(l, i), pos = (uint32_t)l->d->prompt.n + given;
     return (struct scoring_run){.table = t,
                                 .ids = p->ids.id + given,
                                 .n = (uint32_t)p->ids.n - given,
                                 .first = p->first - given,
-                                .pos = (uint32_t)l->d->prompt.n + given};
+                                .pos = pos,
+                                .back = is_moved ? pos - table_max_len(t) : 0};
 }
 
 /* What one right answer adds to the figures. */
@@ -303,9 +305,15 @@ static void average(const struct lab *l, struct figures *out)
     out->metric[METRIC_CHOICE] = choice(l);
 }
 
-/* Scores the probes on forks of the given tables: one for all, or one for each
- * question. */
-static enum err score(struct lab *l, struct table *const *t, uint32_t n_tables,
+/* Tables of prompts: one for all questions, or one for each. */
+struct prompts {
+    struct table *const *table;
+    uint32_t n;
+    bool are_moved; /* by model_reposition() */
+};
+
+/* Scores the probes on forks of the prompts. */
+static enum err score(struct lab *l, const struct prompts *of,
                       bool is_reference, struct figures *out)
 {
     struct table *fork[DOCUMENT_PROBES_MAX] = {NULL};
@@ -314,9 +322,10 @@ static enum err score(struct lab *l, struct table *const *t, uint32_t n_tables,
     uint32_t n_questions = 0;
     for (uint32_t i = 0; i < l->d->n_probes && rc == OK; i++) {
         n_questions += !l->d->probe[i].is_wrong;
-        rc = fork_shared(&fork[i], t[n_tables == 1 ? 0 : n_questions - 1],
+        rc = fork_shared(&fork[i], of->table[of->n == 1 ? 0 : n_questions - 1],
                          capacity(l));
-        run[i] = run_of(l, i, fork[i]);
+        if (rc == OK)
+            run[i] = run_of(l, i, fork[i], of->are_moved);
     }
     if (rc == OK)
         rc = scoring_score(l->scoring, run, l->d->n_probes, is_reference,
@@ -387,7 +396,7 @@ static enum err foresee(struct lab *l)
         rc = fork_shared(&fork, l->state[i_state], capacity(l));
         if (rc != OK)
             return rc;
-        struct scoring_run run = run_of(l, probe_of(l->d, i), fork);
+        struct scoring_run run = run_of(l, probe_of(l->d, i), fork, false);
         rc = oracle_watch(l->oracle, i_state, l->scoring, &run);
         table_free(fork);
     }
@@ -443,7 +452,8 @@ enum err lab_open(struct lab *l, const struct document *d, struct figures *full,
     if (rc == OK && l->o.mode == LAB_AGNOSTIC)
         rc = look(l, 0, l->o.needs.view);
     if (rc == OK)
-        rc = score(l, l->state, l->n_states, true, full);
+        rc = score(l, &(struct prompts){l->state, l->n_states, false}, true,
+                   full);
     if (rc == OK)
         count_entries(l, full, l->state, l->n_states);
     if (rc != OK) {
@@ -485,6 +495,21 @@ static enum err ask_without_context(struct lab *l, struct figures *out)
     return rc;
 }
 
+/* Asks on what is left of prompts, as --reposition of the server would have
+ * it: once all of a prompt was read, before the first token behind it. */
+static enum err ask_left(struct lab *l, const struct choice *c,
+                         struct table *const *t, uint32_t n,
+                         struct figures *out)
+{
+    const struct prompts left = {t, n, c->reposition};
+    for (uint32_t i = 0; i < n && c->reposition; i++)
+        (void)model_reposition(l->o.model, t[i]);
+    enum err rc = score(l, &left, false, out);
+    if (rc == OK)
+        count_entries(l, out, t, n);
+    return rc;
+}
+
 /* What merging did, over all that was compressed. */
 static void note_merges(struct figures *out, const struct merge_counts *c)
 {
@@ -510,9 +535,7 @@ static enum err ask_compressed(struct lab *l, const struct choice *c,
                                &merged, m);
     }
     if (rc == OK)
-        rc = score(l, copy, l->n_states, false, out);
-    if (rc == OK)
-        count_entries(l, out, copy, l->n_states);
+        rc = ask_left(l, c, copy, l->n_states, out);
     note_merges(out, &merged);
     free_tables(copy, DOCUMENT_QUESTIONS_MAX);
     return rc;
@@ -544,9 +567,7 @@ static enum err ask_staged(struct lab *l, const struct choice *c,
         from = to;
     }
     if (rc == OK)
-        rc = score(l, t, 1, false, out);
-    if (rc == OK)
-        count_entries(l, out, t, 1);
+        rc = ask_left(l, c, t, 1, out);
     note_merges(out, &merged);
     table_free(t[0]);
     return rc;
@@ -567,7 +588,8 @@ enum err lab_ask(struct lab *l, const struct choice *c, struct figures *out,
     enum err rc = OK;
     switch (c->kind) {
     case CHOICE_FULL:
-        rc = score(l, l->state, l->n_states, false, out);
+        rc = score(l, &(struct prompts){l->state, l->n_states, false}, false,
+                   out);
         if (rc == OK)
             count_entries(l, out, l->state, l->n_states);
         break;

@@ -162,12 +162,12 @@ static void flush(struct scoring *s)
     s->n_rows = s->n_runs = s->n_logits = 0;
 }
 
-static enum err grow(struct table *t, uint32_t n, uint32_t pos)
+static enum err grow(struct table *t, uint32_t n, uint32_t pos, uint32_t rope)
 {
     uint64_t need = table_units_needed(t, n);
     if (need > UINT32_MAX || pool_reserve(t->pool, (uint32_t)need) != OK)
         return ERR_BUDGET;
-    uint64_t took = table_append(t, n, (int32_t)pos, (int32_t)pos);
+    uint64_t took = table_append(t, n, (int32_t)pos, (int32_t)rope);
     pool_unreserve(t->pool, (uint32_t)(need - took));
     return OK;
 }
@@ -187,7 +187,7 @@ static enum err add_rows(struct scoring *s, const struct scoring_run *r,
     *n = rows;
     if (rows == 0)
         return OK;
-    enum err rc = grow(r->table, rows, r->pos + at);
+    enum err rc = grow(r->table, rows, r->pos + at, r->pos - r->back + at);
     if (rc != OK)
         return rc;
     for (uint32_t i = 0; i < rows; i++) {
@@ -200,7 +200,7 @@ static enum err add_rows(struct scoring *s, const struct scoring_run *r,
     }
     s->run[s->n_runs++] = (struct model_run){.table = r->table,
                                              .n_rows = rows,
-                                             .pos = r->pos + at,
+                                             .pos = r->pos - r->back + at,
                                              .probe = r->probe};
     s->n_rows += rows;
     return OK;

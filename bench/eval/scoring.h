@@ -34,12 +34,14 @@ enum {
 struct scoring;
 
 /* One sequence. ids[0] is fed at position pos; ids[first..n) are predicted,
- * first >= 1. The last token is not fed. */
+ * first >= 1. The last token is not fed. RoPE has it `back` positions before
+ * its place in the sequence: 0 but for a cache that model_reposition() has
+ * moved together. */
 struct scoring_run {
     struct table *table; /* grows by n - 1 entries in every list */
     struct probe *probe; /* NULL, or what watches it */
     const int32_t *ids;
-    uint32_t n, first, pos;
+    uint32_t n, first, pos, back;
 };
 
 struct scored {

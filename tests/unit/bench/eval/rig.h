@@ -56,12 +56,12 @@ static inline struct corpus *rig_corpus(const struct tokenizer *t,
     return c;
 }
 
-static inline void rig_open(struct rig *r, int n_threads)
+static inline void rig_open_model(struct rig *r, int n_threads,
+                                  const char *file)
 {
     struct errmsg m = {""};
     memset(r, 0, sizeof(*r));
-    if (gguf_open(&r->gguf, "tests/golden/model/tiny/llama-gqa3-64.gguf", &m) !=
-            OK ||
+    if (gguf_open(&r->gguf, file, &m) != OK ||
         workers_new(&r->workers, n_threads, &m) != OK)
         fail_msg("%s", m.text);
     struct model_options o = {.ops = ops_best(), .workers = r->workers};
@@ -82,6 +82,11 @@ static inline void rig_open(struct rig *r, int n_threads)
                                             .fate = RIG_FATES,
                                             .answers = true,
                                             .n_window = 32}};
+}
+
+static inline void rig_open(struct rig *r, int n_threads)
+{
+    rig_open_model(r, n_threads, "tests/golden/model/tiny/llama-gqa3-64.gguf");
 }
 
 static inline void rig_close(struct rig *r)

@@ -206,6 +206,11 @@ static void a_merge_is_compared_with_dropping(void **state)
     for (int i = 0; i < 5; i++)
         assert_null(cells_find(&c, "A", &s.choice[i], "kl_minus_drop"));
     cells_fini(&c);
+    /* Not with those whose keys stayed where they were. */
+    s.choice[5].reposition = true;
+    c = compute(&s);
+    assert_null(cells_find(&c, "A", &s.choice[5], "kl_minus_drop"));
+    cells_fini(&c);
     records_close(s.r);
 }
 

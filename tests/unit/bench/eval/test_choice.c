@@ -71,13 +71,19 @@ static void a_fate_has_one_name(void **state)
         /* Two floats are two settings. */
         {"h2o+merge:alpha=0.50000006", "h2o+merge:alpha=0.50000006"},
         {"h2o+merge:alpha=0.5000000001", "h2o+merge"},
-        {"oracle+merge", "oracle+merge"}};
+        {"oracle+merge", "oracle+merge"},
+        /* A policy has settings, too. */
+        {"keydiff:reposition", "keydiff:reposition=on"},
+        {"keydiff:reposition=off", "keydiff"},
+        {"selkv:reposition:per-head-sets+merge:alpha=1",
+         "selkv-window:per-head-sets=on:reposition=on+merge:alpha=1"},
+        {"selkv-window:per-head-sets+drop", "selkv-window:per-head-sets=on"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct choice c = find(names[i][0]);
         assert_string_equal(c.name, names[i][1]);
         assert_int_equal(c.fate != NULL, strchr(names[i][1], '+') != NULL);
         assert_string_equal(c.policy->name,
-                            find(strtok(c.name, "+")).policy->name);
+                            find(strtok(c.name, ":+")).policy->name);
     }
     assert_ptr_equal(find("keydiff+merge").fate, fate_find("selkv"));
     assert_int_equal(find("retention+cam").kind, CHOICE_PASS);
@@ -105,6 +111,19 @@ static void settings_are_the_servers(void **state)
     server.mean_ratio = true;
     server.alpha = 1;
     assert_memory_equal(&c.merge, &server, sizeof(server));
+}
+
+static void policies_have_settings(void **state)
+{
+    (void)state;
+    struct choice plain = find("selkv-window"),
+                  moved = find("selkv-window:reposition"),
+                  ragged = find("selkv-window:per-head-sets");
+    assert_false(plain.reposition || plain.per_head_sets);
+    assert_true(moved.reposition && !moved.per_head_sets);
+    assert_true(ragged.per_head_sets && !ragged.reposition);
+    assert_true(choice_same_kept(&plain, &moved));
+    assert_false(choice_same_kept(&plain, &ragged));
 }
 
 /* The ends of the server's ranges, which are options --merge-* of `ebb serve`,
@@ -184,6 +203,20 @@ static void wrong_fates_are_told(void **state)
          ERR_INVAL},
         {"keydiff+merge:mean-ratio:mean-ratio=off", "mean-ratio is there twice",
          ERR_INVAL},
+        {"keydiff:per-head-sets",
+         "\"per-head-sets\" is no setting of the policy keydiff, which has: "
+         "reposition",
+         ERR_INVAL},
+        {"selkv:alpha=1", "which has: per-head-sets, reposition", ERR_INVAL},
+        {"keydiff+merge:reposition", "no setting of the fate merge", ERR_INVAL},
+        {"keydiff:", "\"\" is no setting", ERR_INVAL},
+        {"keydiff:reposition=2", "reposition: '2' is not true or false",
+         ERR_INVAL},
+        {"keydiff:reposition:reposition", "reposition is there twice",
+         ERR_INVAL},
+        {"full:reposition", "\"reposition\" is no setting of full", ERR_INVAL},
+        {"no-context:x+merge", "\"x\" is no setting of no-context", ERR_INVAL},
+        {"keydif:reposition", "no policy \"keydif\"", ERR_NOTFOUND},
         {"keydiff+merge:alpha=0.0000000000000000000000000000000000000000000000"
          "000000000000000000000000000000000000000000000000000000000000000001",
          "less than 128 characters", ERR_INVAL}};
@@ -243,6 +276,15 @@ static void a_merge_brings_the_policy_alone(void **state)
     assert_int_equal(read(&c, names, 4, "keydiff+merge", &m), OK);
     assert_int_equal(c.n, 9);
     assert_int_equal(read(&c, names, 4, "snapkv", &m), ERR_INVAL);
+    /* With the settings of the policy. */
+    names[0] = "selkv:reposition:per-head-sets+merge";
+    assert_int_equal(read(&c, names, 1, NULL, &m), OK);
+    assert_int_equal(c.n, 5);
+    assert_string_equal(c.choice[3].name,
+                        "selkv-window:per-head-sets=on:reposition=on");
+    assert_true(c.choice[3].reposition && c.choice[3].per_head_sets);
+    assert_null(c.choice[3].fate);
+    names[0] = "full";
     names[1] = "keydiff+drop";
     assert_int_equal(read(&c, names, 3, NULL, &m), ERR_INVAL);
     assert_non_null(strstr(m.text, "--policy: keydiff is there twice"));
@@ -332,6 +374,7 @@ int main(void)
         cmocka_unit_test(the_oracle_is_a_control),
         cmocka_unit_test(a_fate_has_one_name),
         cmocka_unit_test(settings_are_the_servers),
+        cmocka_unit_test(policies_have_settings),
         cmocka_unit_test(settings_have_the_servers_ranges),
         cmocka_unit_test(wrong_fates_are_told),
         cmocka_unit_test(a_merge_brings_the_policy_alone),

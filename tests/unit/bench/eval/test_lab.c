@@ -212,17 +212,19 @@ struct cache {
     struct pool *pool;
     struct scoring *s;
     struct chooser *c;
+    struct probe *probe;
     struct table *t, *copy;
     struct merge_counts merged;
     uint32_t n_lists;
 };
 
-static void cache_init(struct cache *x, const struct gate *gate)
+static void cache_init_model(struct cache *x, const struct gate *gate,
+                             const char *file)
 {
     struct kv_layout l;
     struct errmsg m = {""};
     memset(x, 0, sizeof(*x));
-    rig_open(&x->r, 1);
+    rig_open_model(&x->r, 1, file);
     assert_int_equal(model_set_gates(x->r.model, gate, &m), OK);
     const struct model_info *i = model_info(x->r.model);
     struct document d = rig_document(&x->r, TASK_A, 0);
@@ -238,13 +240,22 @@ static void cache_init(struct cache *x, const struct gate *gate)
     assert_int_equal(chooser_new(&x->c, &size, &m), OK);
     assert_int_equal(
         table_new(&x->t, x->pool, i->n_layers, i->n_kv_heads, RIG_TOKENS), OK);
+    struct probe_options watch = {.n_window = 32, .max_tokens = RIG_TOKENS};
+    assert_int_equal(probe_new(&x->probe, x->r.model, &watch, &m), OK);
     struct scoring_run run = {
-        .table = x->t, .ids = d.prompt.id, .n = RIG_TOKENS};
+        .table = x->t, .probe = x->probe, .ids = d.prompt.id, .n = RIG_TOKENS};
     assert_int_equal(scoring_feed(x->s, &run), OK);
     assert_int_equal(fork_deep(&x->copy, x->t, RIG_TOKENS), OK);
-    const struct chooser_subject of = {.table = x->t, .n_seen = RIG_TOKENS};
-    assert_int_equal(chooser_look(x->c, 0, &of, POLICY_LOG_BETA), OK);
+    const struct chooser_subject of = {
+        .table = x->t, .probe = x->probe, .n_seen = RIG_TOKENS};
+    const uint32_t needs = POLICY_LOG_BETA | policy_find("selkv-window")->needs;
+    assert_int_equal(chooser_look(x->c, 0, &of, needs), OK);
     document_fini(&d);
+}
+
+static void cache_init(struct cache *x, const struct gate *gate)
+{
+    cache_init_model(x, gate, "tests/golden/model/tiny/llama-gqa3-64.gguf");
 }
 
 static void cache_fini(struct cache *x)
@@ -252,6 +263,7 @@ static void cache_fini(struct cache *x)
     table_free(x->copy);
     table_free(x->t);
     chooser_free(x->c);
+    probe_free(x->probe);
     scoring_free(x->s);
     pool_free(x->pool);
     rig_close(&x->r);
@@ -373,6 +385,70 @@ static void kept_entries_are_sinks_and_the_newest(void **state)
     assert_false(again->list[0].in_order);
     table_free(again);
     cache_fini(&x);
+}
+
+/* The heads of a layer keep the same tokens, or with the setting each its own;
+ * as many both ways. */
+static void sets_are_of_a_layer_or_of_a_head(void **state)
+{
+    (void)state;
+    enum { KEPT = RIG_TOKENS / 4 };
+    static const char *const names[] = {"selkv-window",
+                                        "selkv-window:per-head-sets"};
+    for (int i = 0; i < 2; i++) {
+        struct cache x;
+        struct errmsg m = {""};
+        struct choice how = rig_choice(names[i], 0.25);
+        bool are_same = true;
+        cache_init_model(&x, NULL,
+                         "tests/golden/model/tiny/qwen3-gqa2-128.gguf");
+        uint32_t n_heads = x.t->n_kv_heads;
+        assert_int_equal(n_heads, 2);
+        if (chooser_apply(x.c, &how, KEPT, x.copy, &x.merged, &m) != OK)
+            fail_msg("%s", m.text);
+        for (uint32_t k = 0; k < x.n_lists; k++) {
+            uint8_t first[RIG_TOKENS], seen[RIG_TOKENS];
+            positions(&x, k - k % n_heads, first);
+            positions(&x, k, seen);
+            assert_int_equal(x.copy->list[k].len, KEPT);
+            are_same = are_same && memcmp(first, seen, sizeof(seen)) == 0;
+        }
+        assert_int_equal(are_same, i == 0);
+        cache_fini(&x);
+    }
+}
+
+/* RoPE sees differences of positions only. So where the newest entries are all
+ * that is kept, and the question moves with them, nothing changes but the
+ * rounding of keys that were turned; with sinks before a gap much does. */
+static void what_stays_moves_together(void **state)
+{
+    (void)state;
+    for (int mode = LAB_AGNOSTIC; mode <= LAB_AWARE; mode++)
+        for (int sinks = 0; sinks < 2; sinks++) {
+            struct setup x;
+            struct errmsg m = {""};
+            struct figures f[2];
+            setup_init(&x, (enum lab_mode)mode, TASK_B2, 2);
+            for (int i = 0; i < 2; i++) {
+                struct choice c = rig_choice(
+                    i == 0 ? "streamingllm" : "streamingllm:reposition", 0.25);
+                c.n_sinks = sinks > 0 ? 32 : 0;
+                if (lab_ask(x.l, &c, &f[i], &m) != OK)
+                    fail_msg("%s", m.text);
+            }
+            double was = f[0].metric[METRIC_NLL], is = f[1].metric[METRIC_NLL];
+            assert_true(f[0].n_entries == f[1].n_entries);
+            if (sinks > 0)
+                assert_true(fabs(is - was) > 1e-2);
+            else
+                assert_true(fabs(is - was) < 1e-3);
+            /* Where nothing left, nothing moves. */
+            struct figures plain = ask(&x, "keydiff", 1),
+                           moved = ask(&x, "keydiff:reposition", 1);
+            assert_memory_equal(&plain, &moved, sizeof(plain));
+            setup_fini(&x);
+        }
 }
 
 /* A budget below what is protected: sinks get half of it, the newest the rest,
@@ -520,6 +596,8 @@ int main(void)
         cmocka_unit_test(documents_are_not_mixed_up),
         cmocka_unit_test(the_question_is_part_of_an_aware_prompt),
         cmocka_unit_test(kept_entries_are_sinks_and_the_newest),
+        cmocka_unit_test(sets_are_of_a_layer_or_of_a_head),
+        cmocka_unit_test(what_stays_moves_together),
         cmocka_unit_test(a_small_budget_protects_less),
         cmocka_unit_test(the_oracle_keeps_what_will_be_looked_at),
         cmocka_unit_test(stages_keep_the_budget),
