@@ -43,8 +43,7 @@ FATES = ["lookm", "kvmerger", "weightedkv", "cam"]
 ENDS = ["full", "no-context", "oracle"]
 MODELS = ("first", "second")
 CONTROLS = ["random", "streamingllm"]
-BEST = ["dbtrimkv", "trimkv", "keydiff", "expected-attention", "snapkv",
-        "adakv"]
+BEST = ["dbtrimkv", "trimkv", "r-kv", "tova", "adakv", "selkv-window"]
 MERGED = ["dbtrimkv", "selkv-window"]
 
 
