@@ -112,12 +112,18 @@ def add_all(rows, found):
                 some.add(ALL + ", ".join(tasks), r)
 
 
+def is_rival(policy):
+    """A fate keeps its policy's entries, and so does what moves them together:
+    they are compared elsewhere. What knows the answers competes with none."""
+    return "+" not in policy and ":reposition" not in policy and \
+        policy != ORACLE
+
+
 def best_first(rows, budget, task, metric, policies):
-    """(mean, policy), the best one first. A fate keeps its policy's entries and
-    is compared elsewhere, and what knows the answers is no rival."""
+    """(mean, policy) of the rivals, the best one first."""
     sign = -1 if metric in HIGHER else 1
     known = [(rows.mean(task, p, budget, metric), p) for p in policies
-             if "+" not in p and p != ORACLE]
+             if is_rival(p)]
     return sorted(((m, p) for m, p in known if m is not None),
                   key=lambda x: sign * x[0])
 
@@ -256,12 +262,15 @@ def distances(rows, tasks, against):
 
 
 def fates(rows):
-    for (task, policy, budget, metric), r in sorted(
-            rows.row.items(), key=lambda x: (x[0][1], -x[0][2], x[0][0])):
-        if metric in ("nll_minus_drop", "em_minus_drop"):
-            added = r["note"] if is_weak(r) else interval(r)
-            yield f"| {policy} | {100 * budget:g}% | {task} | " \
-                f"{metric[:-11]} | {added} | {100 * r['routed']:.0f}% |"
+    """What each adds to its policy alone."""
+    merged = {(p, -b, t): r for (t, p, b, m), r in rows.row.items()
+              if m.endswith("_minus_drop")}
+    for (policy, less, task), r in sorted(merged.items()):
+        cells = [rows.get(task, policy, -less, f"{m}_minus_drop")
+                 for m in ("nll", "kl", "em")]
+        yield f"| {policy} | {-100 * less:g}% | {task} | " + " | ".join(
+            "" if c is None else c["note"] if is_weak(c) else interval(c)
+            for c in cells) + f" | {100 * r['routed']:.0f}% |"
 
 
 def heading(group, groups):
@@ -311,9 +320,9 @@ def report(found, tasks, metrics, name):
         merged = list(fates(rows))
         if merged:
             yield ""
-            yield "| fate | budget | task | metric | added to its policy alone " \
-                "| routed |"
-            yield "|" + "---|" * 6
+            yield "| fate, less its policy alone | budget | task | nll | KL " \
+                "| em | routed |"
+            yield "|" + "---|" * 7
             yield from merged
         yield ""
 

@@ -152,7 +152,7 @@ def test_rows_become_a_table_and_sentences(tmp_path):
     assert "| a+merge | 25% | 250 | 0.100 | 0.700 |" in said
     assert "- a at 25%, all of A, B2: kl -0.3000 [-0.3000, -0.3000] from b; KL 0.40 of " \
         "b's; exact recall (B2) 75% of the full cache's" in said
-    assert "| a+merge | 25% | B2 | em | +0.1000 [-0.0500, +0.2500] | 12% |" \
+    assert "| a+merge | 25% | B2 |  |  | +0.1000 [-0.0500, +0.2500] | 12% |" \
         in said
 
 
@@ -181,6 +181,17 @@ def test_what_knows_the_answers_is_no_rival(tmp_path):
     assert "KL 0.40 of b's" in said
 
 
+def test_the_same_entries_elsewhere_are_no_rival(tmp_path):
+    more = [row("a:reposition=on", .25, m, x) for m, x in (("em", .7),
+                                                            ("kl", .1))]
+    more.append(row("a:reposition=on", .25, "kl", .1, **ALL))
+    said = table_of(tmp_path, "--of", "a", "--metrics", "kl,em",
+                    rows=ROWS + more).stdout
+    assert "| a | 25% | 250 | **0.200** | **0.600**\\* |" in said
+    assert "| a:reposition=on | 25% | 250 | 0.100 | 0.700 |" in said
+    assert "KL 0.40 of b's" in said
+
+
 def test_the_distance_to_a_named_policy_is_a_table(tmp_path):
     more = [row("b", .25, f"{m}_minus_a", d, lo=d - .1, hi=d + .1, against="a",
                 **ALL) for m, d in (("kl", .3), ("em", -.2))]
@@ -201,7 +212,7 @@ def test_what_a_model_cannot_do_is_no_result(tmp_path):
     assert "| a | 25% | 250 | **0.200** | 0.600 (too weak) |" in said
     assert "from b; KL 0.40 of b's; exact recall (B2): model too weak" in said
     assert "full cache's" not in said
-    assert "| a+merge | 25% | B2 | em | model too weak | 12% |" in said
+    assert "| a+merge | 25% | B2 |  |  | model too weak | 12% |" in said
 
 
 @pytest.mark.parametrize("field, one, other", [
