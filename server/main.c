@@ -554,15 +554,20 @@ static int help(int argc, char **argv)
     return EXIT_USAGE;
 }
 
-int main(int argc, char **argv)
+/* Results that nobody got are no success: the disk is full, say. */
+static int check_stdout(int status)
 {
-    if (argc < 2) {
-        print_usage(stderr);
-        return EXIT_USAGE;
-    }
+    if (fflush(stdout) == 0 && ferror(stdout) == 0)
+        return status;
+    fprintf(stderr, "ebb: cannot write to standard output: %s\n",
+            strerror(errno));
+    return status == EXIT_SUCCESS ? EXIT_FAILURE : status;
+}
+
+/* Those that end by themselves. */
+static int run_command(int argc, char **argv)
+{
     const char *command = argv[1];
-    if (strcmp(command, "serve") == 0)
-        return serve(argc - 2, argv + 2);
     if (strcmp(command, "bench") == 0)
         return speed_main(argc - 1, argv + 1);
     if (strcmp(command, "gates") == 0)
@@ -579,4 +584,15 @@ int main(int argc, char **argv)
     fprintf(stderr, "ebb: there is no command \"%s\"\n", command);
     print_usage(stderr);
     return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "serve") == 0)
+        return serve(argc - 2, argv + 2);
+    return check_stdout(run_command(argc, argv));
 }

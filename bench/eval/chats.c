@@ -157,6 +157,11 @@ static enum err add_answer(struct chats *c, const struct answer *a,
     return rc;
 }
 
+static bool has_words(const char *text)
+{
+    return text[strspn(text, " \t\r\n")] != '\0';
+}
+
 /* Whether there are words in a message: its content may be null, as of a call
  * of a tool, a text, or parts of which some are texts. */
 static bool says_something(const cJSON *message)
@@ -165,10 +170,10 @@ static bool says_something(const cJSON *message)
     if (content == NULL)
         return false;
     if (cJSON_IsString(content))
-        return content->valuestring[0] != '\0';
+        return has_words(content->valuestring);
     for (const cJSON *part = content->child; part != NULL; part = part->next) {
         const char *text = cJSON_GetStringValue(json_get(part, "text"));
-        if (text != NULL && text[0] != '\0')
+        if (text != NULL && has_words(text))
             return true;
     }
     return false;
@@ -290,12 +295,13 @@ static enum err read_file(struct chats *c, const char *path, struct errmsg *m)
     if (rc == OK)
         hash_hex(c->hash, digest, sizeof(digest));
     for (size_t at = 0; at < text.len && rc == OK;) {
-        size_t n = strcspn(text.data + at, "\n");
+        char *line = text.data + at, *end = memchr(line, '\n', text.len - at);
+        size_t n = end != NULL ? (size_t)(end - line) : text.len - at;
         number++;
         if (is_stopped(c))
             rc = err_set(&why, ERR_CANCELLED, "stopped");
-        else if (strspn(text.data + at, " \t\r") < n)
-            rc = add_line(c, text.data + at, n, &why);
+        else if (strspn(line, " \t\r") < n)
+            rc = add_line(c, line, n, &why);
         at += n + 1;
     }
     buf_fini(&text);

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -57,11 +58,24 @@ static enum err corpus_new(struct corpus **out, size_t n_texts,
     return OK;
 }
 
+/* Over the tokens of all texts with END between two: no window goes across it.
+ */
 static enum err set_hash(struct corpus *c, struct errmsg *m)
 {
+    static const int32_t END = -1;
     uint8_t digest[HASH_BYTES];
-    enum err rc =
-        hash_sha256(digest, c->tokens.id, c->tokens.n * sizeof(int32_t));
+    struct hash hash = {NULL};
+    enum err rc = hash_init(&hash);
+    for (size_t i = 0, at = 0; i < c->n_texts && rc == OK; at = c->end[i++]) {
+        if (i > 0)
+            rc = hash_update(&hash, &END, sizeof(END));
+        if (rc == OK)
+            rc = hash_update(&hash, c->tokens.id + at,
+                             (c->end[i] - at) * sizeof(int32_t));
+    }
+    if (rc == OK)
+        rc = hash_final(&hash, digest);
+    hash_fini(&hash);
     if (rc != OK)
         return err_set(m, rc, "cannot hash the texts");
     hash_hex(c->hash, digest, sizeof(digest));
@@ -97,6 +111,23 @@ static enum err add_file(struct corpus *c, const struct tokenizer *t,
     return rc == OK ? OK : err_set(m, rc, "%s: %s", path, why.text);
 }
 
+/* Documents of the one would be those of the other. */
+static enum err check_other(const struct corpus *c, char *const *path,
+                            struct errmsg *m)
+{
+    const int32_t *id = c->tokens.id;
+    for (size_t i = 0; i < c->n_texts; i++)
+        for (size_t k = 0; k < i; k++) {
+            size_t at = i > 0 ? c->end[i - 1] : 0, n = c->end[i] - at;
+            size_t before = k > 0 ? c->end[k - 1] : 0;
+            if (n > 0 && c->end[k] - before == n &&
+                memcmp(id + at, id + before, n * sizeof(*id)) == 0)
+                return err_set(m, ERR_INVAL, "%s and %s are the same text",
+                               path[k], path[i]);
+        }
+    return OK;
+}
+
 enum err corpus_load(struct corpus **out, const struct tokenizer *t,
                      char *const *path, size_t n, struct errmsg *m)
 {
@@ -104,6 +135,8 @@ enum err corpus_load(struct corpus **out, const struct tokenizer *t,
     enum err rc = corpus_new(&c, n, m);
     for (size_t i = 0; rc == OK && i < n; i++)
         rc = add_file(c, t, path[i], m);
+    if (rc == OK)
+        rc = check_other(c, path, m);
     if (rc == OK)
         rc = set_hash(c, m);
     if (rc == OK)

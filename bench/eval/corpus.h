@@ -21,7 +21,8 @@ struct corpus;
 
 /* Reads the files and tokenises them. At least one text. The tokenizer is
  * borrowed. On OK the caller ends *out with corpus_free(). ERR_INVAL: a text
- * is not UTF-8; the sentence has the file and the byte. */
+ * is not UTF-8, and the sentence has the file and the byte; or two are the
+ * same. */
 MUST_CHECK enum err corpus_load(struct corpus **out, const struct tokenizer *t,
                                 char *const *path, size_t n, struct errmsg *m);
 /* The same from one text in memory. */
@@ -31,8 +32,8 @@ MUST_CHECK enum err corpus_from_text(struct corpus **out,
                                      struct errmsg *m);
 void corpus_free(struct corpus *c); /* NULL is allowed */
 
-/* SHA-256 over the tokens of all texts, in hexadecimal: what the documents
- * depend on. */
+/* SHA-256 over the tokens of all texts and where they end, in hexadecimal: what
+ * the documents depend on. */
 const char *corpus_hash(const struct corpus *c);
 
 /* Cuts the texts into windows of n_tokens, none across two texts, and shuffles

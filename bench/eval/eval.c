@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/outputs.h"
+#include "base/utf8.h"
 #include "bench/eval/chats.h"
 #include "bench/eval/suite.h"
 #include "config/flags.h"
@@ -370,6 +371,7 @@ static void name_model(struct eval *e)
     char *end = strrchr(e->name, '.');
     if (end != NULL && strcmp(end, ".gguf") == 0)
         *end = '\0';
+    e->name[utf8_complete_prefix(e->name, strlen(e->name))] = '\0';
 }
 
 /* The choices were read before the model, so that a wrong word is told at
@@ -486,7 +488,7 @@ static enum err open_chats(struct eval *e, const atomic_bool *stop,
     fprintf(stderr, "chats: %lld ", (long long)n);
     if (chats_left_out(e->chats) > 0)
         fprintf(stderr, "of %zu ", (size_t)n + chats_left_out(e->chats));
-    fprintf(stderr, "answers%s\n", passed);
+    fprintf(stderr, "answer%s%s\n", n == 1 ? "" : "s", passed);
     return OK;
 }
 

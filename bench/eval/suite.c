@@ -246,18 +246,20 @@ static enum err measure(struct run *r, struct errmsg *m)
     return rc;
 }
 
+/* The files come first: who reads the table may close it early. It is printed
+ * in any case. */
 static enum err report(const struct suite *s, struct errmsg *m)
 {
     struct cells cells;
     enum err rc = cells_compute(&cells, &s->cells, m);
     if (rc != OK)
         return rc;
-    if (s->table != NULL)
-        cells_print(&cells, s->table);
     if (s->json != NULL)
         rc = cells_save(&cells, s->json, m);
     if (rc == OK && s->html != NULL)
         rc = cells_save_html(&cells, s->html, m);
+    if (s->table != NULL)
+        cells_print(&cells, s->table);
     cells_fini(&cells);
     return rc;
 }

@@ -49,6 +49,15 @@ static void setup_fini(struct setup *s)
     tokenizer_free(s->t);
 }
 
+/* A file of n bytes. */
+static enum err load_bytes(struct setup *s, struct chats **out,
+                           const char *text, size_t n,
+                           const struct chats_options *o)
+{
+    assert_int_equal(file_replace(s->path, text, n, &s->m), OK);
+    return chats_load(out, o, s->path, &s->m);
+}
+
 static enum err load_with(struct setup *s, struct chats **out, const char *text,
                           uint32_t max_tokens, size_t max_answers,
                           const atomic_bool *stop)
@@ -58,8 +67,7 @@ static enum err load_with(struct setup *s, struct chats **out, const char *text,
                                     .max_tokens = max_tokens,
                                     .max_answers = max_answers,
                                     .stop = stop};
-    assert_int_equal(file_replace(s->path, text, strlen(text), &s->m), OK);
-    return chats_load(out, &o, s->path, &s->m);
+    return load_bytes(s, out, text, strlen(text), &o);
 }
 
 static enum err load(struct setup *s, struct chats **out, const char *text,
@@ -198,6 +206,7 @@ static void what_says_nothing_is_passed_by(void **state)
     static const char *const contents[] = {
         "null",
         "\"\"",
+        "\" \\n\\t \"",
         "[]",
         "[{\"type\":\"text\",\"text\":\"\"}]",
         "null,\"refusal\":\"no\"",
@@ -221,6 +230,20 @@ static void what_says_nothing_is_passed_by(void **state)
     assert_int_equal(chats_passed(c).n_empty, N);
     chats_free(c);
     buf_fini(&b);
+    setup_fini(&s);
+}
+
+/* A NUL ends no line, and is no JSON. */
+static void a_nul_is_no_end_of_a_line(void **state)
+{
+    (void)state;
+    struct setup s;
+    struct chats *c = NULL;
+    static const char text[] = "[]\n[]\0\n[]\n";
+    setup_init(&s);
+    const struct chats_options o = {.tokenizer = s.t, .prompt = s.p};
+    assert_int_equal(load_bytes(&s, &c, text, sizeof(text) - 1, &o), ERR_INVAL);
+    assert_non_null(strstr(s.m.text, ", line 2: "));
     setup_fini(&s);
 }
 
@@ -406,6 +429,7 @@ int main(void)
         cmocka_unit_test(long_prompts_are_passed_by_and_long_answers_cut),
         cmocka_unit_test(an_answer_ends_with_its_turn),
         cmocka_unit_test(what_says_nothing_is_passed_by),
+        cmocka_unit_test(a_nul_is_no_end_of_a_line),
         cmocka_unit_test(what_is_no_text_is_passed_by),
         cmocka_unit_test(a_nul_is_passed_by),
         cmocka_unit_test(a_greeting_is_passed_by),

@@ -99,6 +99,41 @@ static void a_text_that_is_not_utf8_is_named(void **state)
     tokenizer_free(t);
 }
 
+/* The same tokens, cut elsewhere, give other windows. */
+static void the_hash_is_of_where_texts_end(void **state)
+{
+    (void)state;
+    static const char words[] = "one two three four";
+    struct tokenizer *t = tiny_tokenizer(false);
+    char dir[] = "/tmp/ebb-corpus-XXXXXX", path[2][64], hash[3][65];
+    char *list[] = {path[0], path[1]};
+    struct errmsg m = {""};
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; i < 2; i++)
+        snprintf(path[i], sizeof(path[i]), "%s/%d", dir, i);
+    static const size_t cut[] = {3, 7, sizeof(words) - 1};
+    for (int i = 0; i < 3; i++) {
+        struct corpus *c = NULL;
+        size_t n = sizeof(words) - 1 - cut[i];
+        assert_int_equal(file_replace(path[0], words, cut[i], &m), OK);
+        assert_int_equal(file_replace(path[1], words + cut[i], n, &m), OK);
+        assert_int_equal(corpus_load(&c, t, list, n > 0 ? 2 : 1, &m), OK);
+        strcpy(hash[i], corpus_hash(c));
+        corpus_free(c);
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(hash[i], hash[k]);
+    }
+    assert_int_equal(file_replace(path[1], words, sizeof(words) - 1, &m), OK);
+    struct corpus *c = NULL;
+    assert_int_equal(corpus_load(&c, t, list, 2, &m), ERR_INVAL);
+    assert_non_null(strstr(m.text, "/0 and "));
+    assert_non_null(strstr(m.text, "/1 are the same text"));
+    unlink(path[0]);
+    unlink(path[1]);
+    rmdir(dir);
+    tokenizer_free(t);
+}
+
 static void the_hash_is_of_the_texts(void **state)
 {
     (void)state;
@@ -121,6 +156,7 @@ int main(void)
         cmocka_unit_test(the_seed_shuffles),
         cmocka_unit_test(no_window_crosses_a_text),
         cmocka_unit_test(a_text_that_is_not_utf8_is_named),
-        cmocka_unit_test(the_hash_is_of_the_texts)};
+        cmocka_unit_test(the_hash_is_of_the_texts),
+        cmocka_unit_test(the_hash_is_of_where_texts_end)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
