@@ -69,6 +69,11 @@ class Rows:
         return sorted({t for t, _, _, _ in self.row if t.startswith(ALL)},
                       key=lambda t: (-t.count(","), t))
 
+    def only_task(self):
+        """A run of one task has no line for all of them."""
+        tasks = {t for t, _, _, _ in self.row}
+        return list(tasks) if len(tasks) == 1 else []
+
     def columns(self, tasks, metrics):
         have = {(t, m) for t, _, _, m in self.row}
         return [(t, m) for t in tasks for m in metrics if (t, m) in have]
@@ -233,7 +238,7 @@ def sentences(rows, tasks, name):
             said.append(f"KL {share:.2f} of {order[0][1]}'s")
         full = rows.mean("B2", "full", 1, "em")
         recall = rows.get("B2", name, budget, "em") \
-            if "B2" in tasks[len(ALL):].split(", ") else None
+            if "B2" in tasks.removeprefix(ALL).split(", ") else None
         if is_weak(recall):
             said.append(f"exact recall (B2): {recall['note']}")
         elif full and recall is not None:
@@ -308,7 +313,7 @@ def report(found, tasks, metrics, name):
         yield ""
         yield from table(rows, rows.columns(tasks, metrics))
         yield ""
-        for some in rows.sets():
+        for some in rows.sets() or rows.only_task():
             yield from sentences(rows, some, name)
             for against in named_others(rows):
                 apart = list(distances(rows, some, against))

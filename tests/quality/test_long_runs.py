@@ -202,6 +202,16 @@ def test_the_distance_to_a_named_policy_is_a_table(tmp_path):
         "-0.2000 [-0.3000, -0.1000] |" in said
 
 
+def test_a_run_of_one_task_has_its_distances(tmp_path):
+    alone = [r for r in ROWS if r["task"] != "all"]
+    alone.append(row("b", .25, "nll_minus_a", .5, against="a"))
+    said = table_of(tmp_path, "--of", "a", rows=alone).stdout
+    assert "- a at 25%, B2: em +0.2000 [+0.2000, +0.2000] from b; " in said
+    assert "exact recall (B2) 75% of the full cache's" in said
+    assert "| less a, B2 | budget | nll | KL | em |" in said
+    assert "| b | 25% | +0.5000 [+0.5000, +0.5000] |  |  |" in said
+
+
 def test_what_a_model_cannot_do_is_no_result(tmp_path):
     """em has the note, which says nothing about other metrics."""
     rows = [{**r, "note": "model too weak"} if r["metric"][:2] == "em" else r
