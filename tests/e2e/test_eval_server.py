@@ -25,13 +25,14 @@ from ebb_server import Server
 
 TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 CONTEXT, BUDGET = 512, 0.25
-# Not those that need the attention of every token (h2o, expected-attention, the
-# fates kvmerger, weightedkv and cam): such a prompt is always computed from its
-# first token on, so no second request can go on from what was cut.
+# Not the rankings that ask every query of a prompt (h2o, expected-attention):
+# such a prompt is always computed from its first token on, so no second request
+# can go on from what was cut.
 POLICIES = ["streamingllm", "streamingllm+merge", "trimkv", "trimkv+merge",
             "dbtrimkv", "dbtrimkv+merge", "selkv-window", "selkv-window+merge",
             "snapkv", "adakv", "pyramidkv", "tova", "r-kv", "keydiff+merge",
-            "knorm", "random", "fastv", "snapkv+lookm"]
+            "knorm", "random", "fastv", "snapkv+lookm", "snapkv+cam",
+            "dbtrimkv+cam", "keydiff+weightedkv", "adakv+kvmerger"]
 PROMPTS_ONLY = ["fastv"]
 
 
@@ -120,7 +121,7 @@ def test_a_tiny_model(ebb, small_model, text, tmp_path):
     assert len(cells) == len(POLICIES) + 2  # full always comes, too
     differ = {json.dumps(c["answers"]) for c in cells}
     assert len(differ) == len(cells) - 1  # with one head adakv is snapkv
-    server = Server(ebb, tiny, "--gates", gates)
+    server = Server(ebb, tiny, "--gates", gates, "--watch-columns")
     try:
         check(server, documents, cells, (5,))
     finally:
