@@ -64,6 +64,7 @@ struct config {
     int64_t log_level;              /* enum log_level of base/log.h */
 
     bool help;                  /* --help was given; the rest is not filled */
+    bool watch_columns_is_off;  /* said so, not only left */
     struct config_list warning; /* sentences for the log */
 };
 

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,11 +17,22 @@ enum { CONFIG_FILE_MAX = 1024 * 1024 };
 static const char DEFAULT_MODEL[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
 static const char DEFAULT_ALIAS[] = "default";
 
+enum { OPTIONS_MAX = 64 };
+
 struct loader {
     struct config *c;
     const struct config_sources *s;
     struct errmsg *m;
+    bool is_given[OPTIONS_MAX]; /* by number in the table, anywhere */
 };
+
+static bool *is_given(struct loader *l, const struct option *o)
+{
+    size_t n;
+    size_t i = (size_t)(o - option_table(&n));
+    assert(i < n && n <= OPTIONS_MAX);
+    return &l->is_given[i];
+}
 
 static enum err set(struct loader *l, const struct option *o, const char *text,
                     const char *where)
@@ -113,6 +125,7 @@ static enum err set_member(struct loader *l, const cJSON *v, const char *file)
                        file, v->string, near);
     }
     option_clear_list(l->c, o);
+    *is_given(l, o) = true;
     if (o->type != OPT_LIST || !cJSON_IsArray(v))
         return set_scalar(l, o, v, where);
     enum err rc = OK;
@@ -157,6 +170,7 @@ static enum err load_variables(struct loader *l)
         if (text == NULL)
             continue;
         option_clear_list(l->c, &o[i]);
+        *is_given(l, &o[i]) = true;
         rc = set(l, &o[i], text, name);
     }
     return rc;
@@ -223,7 +237,7 @@ static enum err read_flag(const struct option **o, const char **value,
 /* Calls set for every flag, or only for --config. */
 static enum err load_flags(struct loader *l, bool only_config)
 {
-    bool cleared[64] = {false};
+    bool cleared[OPTIONS_MAX] = {false};
     size_t n_options;
     const struct option *table = option_table(&n_options);
     for (int i = 0; i < l->s->argc; i++) {
@@ -248,6 +262,7 @@ static enum err load_flags(struct loader *l, bool only_config)
         if (!cleared[index])
             option_clear_list(l->c, o);
         cleared[index] = true;
+        *is_given(l, o) = true;
         rc =
             option_set_flag(l->c, o, value, l->s->memory_available, flag, l->m);
         if (rc != OK)
@@ -327,6 +342,8 @@ static enum err fill_in(struct loader *l)
     if (c->threads == 0)
         c->threads = l->s->cpus < 1 ? 1 : l->s->cpus;
     raise_floor(c);
+    c->watch_columns_is_off =
+        !c->watch_columns && *is_given(l, option_find("watch_columns"));
     if (rc == OK)
         rc = keep_default_alias(l);
     if (rc == OK && c->model[0] == '\0')
@@ -346,7 +363,7 @@ enum err config_load_from(struct config *out, const struct config_sources *s,
                           struct errmsg *m)
 {
     struct config c = {0};
-    struct loader l = {&c, s, m};
+    struct loader l = {.c = &c, .s = s, .m = m};
     if (wants_help(s)) {
         c.help = true;
         *out = c;

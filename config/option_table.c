@@ -263,7 +263,7 @@ static const struct option table[] = {
                 "each entry. It is watched for prompts with these fates only, "
                 "which then take a fifth longer; its memory is allocated at "
                 "the start and grows with --max-context. On where "
-                "--admission names one of them.",
+                "--admission names one of them; off beside that is refused.",
     },
     {
         .name = "per_head_sets",

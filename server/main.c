@@ -227,20 +227,34 @@ static enum err find_rules(struct forget_rules *r, const struct config *c,
     return OK;
 }
 
+/* Without gates no default needs them, so the name is the user's. */
+static enum err refuse_without_gates(const struct parts *p, struct errmsg *m)
+{
+    const struct config *c = &p->config;
+    bool is_policy = forget_policy_needs_gates(p->rules.policy);
+    return err_set(m, ERR_INVAL,
+                   "--%s: %.40s ranks by learned retention, and this model "
+                   "has no retention gates: train some (ebb gates train), or "
+                   "use %s",
+                   is_policy ? "policy" : "admission",
+                   is_policy ? c->policy : c->admission,
+                   is_policy ? "selkv-window" : "the ranking selkv");
+}
+
 /* What depends on the model: whether there are gates, how long the context
  * is. */
 static enum err check_rules(const struct parts *p, struct errmsg *m)
 {
     const struct forget_rules *r = &p->rules;
-    bool is_policy = forget_policy_needs_gates(r->policy);
     if (forget_needs_gates(r) && !model_has_gates(p->model))
-        return err_set(
-            m, ERR_INVAL,
-            "--%s: %s ranks by retention gates, and this model has "
-            "none: train some (ebb gates train), or use "
-            "selkv-window",
-            is_policy ? "policy" : "admission",
-            forget_policy_name(is_policy ? r->policy : forget_ranking(r)));
+        return refuse_without_gates(p, m);
+    if (forget_fate_needs_columns(r->admission.fate) &&
+        p->config.watch_columns_is_off)
+        return err_set(m, ERR_INVAL,
+                       "--admission: %.40s needs the attention that all tokens "
+                       "of a prompt give to each entry, and --watch-columns "
+                       "is off: leave that out, or name another fate",
+                       p->config.admission);
     if (p->config.unbounded_context && r->session_tokens >= p->max_context)
         return err_set(m, ERR_INVAL,
                        "--session-tokens: a cap of %u tokens is not below the "

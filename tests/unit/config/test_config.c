@@ -296,6 +296,35 @@ static void what_is_kept_and_what_forgets_must_fit_together(void **state)
     config_fini(&c);
 }
 
+/* Off may be what was left open, or what somebody wants. */
+static void it_is_known_whether_columns_were_said_to_be_off(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *env, *flags;
+        bool is_on, is_off;
+    } row[] = {
+        {"{}", "", "", false, false},
+        {"{\"watch_columns\": false}", "", "", false, true},
+        {"{\"watch_columns\": true}", "", "", true, false},
+        {"{}", "EBB_WATCH_COLUMNS=no", "", false, true},
+        {"{}", "", "--watch-columns=off", false, true},
+        {"{}", "", "--watch-columns", true, false},
+        {"{\"watch_columns\": false}", "EBB_WATCH_COLUMNS=off",
+         "--watch-columns", true, false},
+        {"{\"watch_columns\": true}", "", "--watch-columns=off", false, true},
+        {"{\"reposition\": false}", "", "--per-head-sets=off", false, false},
+    };
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct config c;
+        write_conf(row[i].file);
+        loads(&c, conf_flags(row[i].flags), row[i].env);
+        assert_int_equal(c.watch_columns, row[i].is_on);
+        assert_int_equal(c.watch_columns_is_off, row[i].is_off);
+        config_fini(&c);
+    }
+}
+
 static void the_settings_can_be_shown(void **state)
 {
     (void)state;
@@ -570,6 +599,7 @@ int main(void)
         cmocka_unit_test(unknown_options_are_named_with_the_nearest),
         cmocka_unit_test(unknown_values_are_named_with_the_nearest),
         cmocka_unit_test(what_is_kept_and_what_forgets_must_fit_together),
+        cmocka_unit_test(it_is_known_whether_columns_were_said_to_be_off),
         cmocka_unit_test(the_settings_can_be_shown),
         cmocka_unit_test(the_file_has_comments_and_its_keys_are_checked),
         cmocka_unit_test(the_file_may_be_named_by_a_variable),
