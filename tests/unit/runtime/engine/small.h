@@ -76,8 +76,8 @@ static inline bool small_is_sound(const struct table *t,
 {
     float k[256], v[256];
     const struct kv_layout *y = pool_layout(t->pool);
-    ops_best()->kv_load(y, pool_data(t->pool, l->unit[e / KV_UNIT]),
-                        e % KV_UNIT, k, v);
+    ops_reference.kv_load(y, pool_data(t->pool, l->unit[e / KV_UNIT]),
+                          e % KV_UNIT, k, v);
     for (uint32_t d = 0; d < y->head_dim; d++)
         if (!(fabsf(k[d]) < 1e4f) || !(fabsf(v[d]) < 1e4f))
             return false;
