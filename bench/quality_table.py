@@ -219,6 +219,14 @@ def interval(r):
     return f"{r['mean']:+.4f} [{r['lo']:+.4f}, {r['hi']:+.4f}]"
 
 
+def differences(rows, task, policy, budget, other):
+    """nll, kl and em minus those of another, as cells of a table."""
+    found = [rows.get(task, policy, budget, f"{m}_minus_{other}")
+             for m in ("nll", "kl", "em")]
+    return " | ".join("" if r is None else r["note"] if is_weak(r)
+                      else interval(r) for r in found)
+
+
 def sentences(rows, tasks, name):
     """What may be said of one policy over a set of tasks, at every budget."""
     for budget in rows.budgets():
@@ -258,12 +266,9 @@ def distances(rows, tasks, against):
     """How far each policy is from one of these."""
     for budget in rows.budgets():
         for policy in rows.policies(budget):
-            cells = [rows.get(tasks, policy, budget, f"{m}_minus_{against}")
-                     for m in ("nll", "kl", "em")]
-            if any(cells):
-                yield f"| {policy} | {100 * budget:g}% | " + " | ".join(
-                    "" if r is None else r["note"] if is_weak(r)
-                    else interval(r) for r in cells) + " |"
+            cells = differences(rows, tasks, policy, budget, against)
+            if cells.strip(" |"):
+                yield f"| {policy} | {100 * budget:g}% | {cells} |"
 
 
 def fates(rows):
@@ -271,11 +276,9 @@ def fates(rows):
     merged = {(p, -b, t): r for (t, p, b, m), r in rows.row.items()
               if m.endswith("_minus_drop")}
     for (policy, less, task), r in sorted(merged.items()):
-        cells = [rows.get(task, policy, -less, f"{m}_minus_drop")
-                 for m in ("nll", "kl", "em")]
-        yield f"| {policy} | {-100 * less:g}% | {task} | " + " | ".join(
-            "" if c is None else c["note"] if is_weak(c) else interval(c)
-            for c in cells) + f" | {100 * r['routed']:.0f}% |"
+        cells = differences(rows, task, policy, -less, "drop")
+        yield f"| {policy} | {-100 * less:g}% | {task} | {cells} | " \
+            f"{100 * r['routed']:.0f}% |"
 
 
 def heading(group, groups):

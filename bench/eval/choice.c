@@ -90,19 +90,24 @@ static bool is_of_policy(const struct option *o, const struct policy *policy)
             policy->defaults.spread == POLICY_PER_LAYER);
 }
 
+/* "alpha" of "--merge-alpha"; NULL: this option is not of merges. */
+static const char *merge_name(char flag[OPTION_NAME_MAX + 8],
+                              const struct option *o)
+{
+    option_flag(flag, o);
+    return strncmp(flag, SETTING, SETTING_LEN) == 0 ? flag + SETTING_LEN : NULL;
+}
+
 /* "alpha" of "--merge-alpha", "reposition" of "--reposition"; NULL: this
  * option is no setting of the owner. */
 static const char *setting_name(char flag[OPTION_NAME_MAX + 8],
                                 const struct option *o,
                                 const struct owner *owner)
 {
-    option_flag(flag, o);
-    if (owner->fate == NULL)
-        return is_of_policy(o, owner->policy) ? flag + strlen("--") : NULL;
-    return strncmp(flag, SETTING, SETTING_LEN) == 0 &&
-                   is_of_fate(o, owner->fate)
-               ? flag + SETTING_LEN
-               : NULL;
+    const char *name = merge_name(flag, o);
+    if (owner->fate != NULL)
+        return name != NULL && is_of_fate(o, owner->fate) ? name : NULL;
+    return is_of_policy(o, owner->policy) ? flag + strlen("--") : NULL;
 }
 
 /* NULL: there is no such setting. */
@@ -207,11 +212,9 @@ static enum err default_settings(struct config *c, struct errmsg *m)
     enum err rc = OK;
     size_t n;
     const struct option *o = option_table(&n);
-    for (size_t i = 0; i < n && rc == OK; i++) {
-        option_flag(flag, &o[i]);
-        if (strncmp(flag, SETTING, SETTING_LEN) == 0)
+    for (size_t i = 0; i < n && rc == OK; i++)
+        if (merge_name(flag, &o[i]) != NULL)
             rc = option_set(c, &o[i], o[i].dflt, 0, flag, m);
-    }
     return rc;
 }
 

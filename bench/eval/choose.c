@@ -160,8 +160,8 @@ static enum err apply_policy(struct chooser *c, const struct choice *how,
     params.n_recent = how->n_recent;
     params.min_head = how->min_head;
     params.seed = how->seed;
-    if (how->per_head_sets && params.spread == POLICY_PER_LAYER)
-        params.spread = POLICY_PER_HEAD;
+    if (how->per_head_sets)
+        policy_set_per_head(&params);
     enum err rc = how->kind == CHOICE_ORACLE
                       ? keep_by_oracle(c, how->policy, &params)
                       : policy_keep(how->policy, view_get(c->view), &params,

@@ -58,6 +58,11 @@ static enum err corpus_new(struct corpus **out, size_t n_texts,
     return OK;
 }
 
+static size_t begin_of(const struct corpus *c, size_t i)
+{
+    return i > 0 ? c->end[i - 1] : 0;
+}
+
 /* Over the tokens of all texts with END between two: no window goes across it.
  */
 static enum err set_hash(struct corpus *c, struct errmsg *m)
@@ -66,7 +71,8 @@ static enum err set_hash(struct corpus *c, struct errmsg *m)
     uint8_t digest[HASH_BYTES];
     struct hash hash = {NULL};
     enum err rc = hash_init(&hash);
-    for (size_t i = 0, at = 0; i < c->n_texts && rc == OK; at = c->end[i++]) {
+    for (size_t i = 0; i < c->n_texts && rc == OK; i++) {
+        size_t at = begin_of(c, i);
         if (i > 0)
             rc = hash_update(&hash, &END, sizeof(END));
         if (rc == OK)
@@ -118,8 +124,8 @@ static enum err check_other(const struct corpus *c, char *const *path,
     const int32_t *id = c->tokens.id;
     for (size_t i = 0; i < c->n_texts; i++)
         for (size_t k = 0; k < i; k++) {
-            size_t at = i > 0 ? c->end[i - 1] : 0, n = c->end[i] - at;
-            size_t before = k > 0 ? c->end[k - 1] : 0;
+            size_t at = begin_of(c, i), n = c->end[i] - at;
+            size_t before = begin_of(c, k);
             if (n > 0 && c->end[k] - before == n &&
                 memcmp(id + at, id + before, n * sizeof(*id)) == 0)
                 return err_set(m, ERR_INVAL, "%s and %s are the same text",
@@ -165,15 +171,16 @@ static void shuffle(size_t *x, size_t n, uint64_t seed)
 enum err corpus_deal(struct corpus *c, uint32_t n_tokens, uint64_t seed,
                      size_t *n_windows)
 {
-    size_t most = c->tokens.n / n_tokens, begin = 0;
+    size_t most = c->tokens.n / n_tokens;
     size_t *window = malloc((most + 1) * sizeof(*window));
     if (window == NULL)
         return ERR_NOMEM;
     free(c->window);
     c->window = window;
     c->n_windows = 0;
-    for (size_t i = 0; i < c->n_texts; begin = c->end[i++])
-        for (size_t at = begin; c->end[i] - at >= n_tokens; at += n_tokens)
+    for (size_t i = 0; i < c->n_texts; i++)
+        for (size_t at = begin_of(c, i); c->end[i] - at >= n_tokens;
+             at += n_tokens)
             window[c->n_windows++] = at;
     shuffle(window, c->n_windows, seed);
     *n_windows = c->n_windows;

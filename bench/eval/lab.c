@@ -305,6 +305,16 @@ static void average(const struct lab *l, struct figures *out)
     out->metric[METRIC_CHOICE] = choice(l);
 }
 
+static void count_entries(const struct lab *l, struct figures *a,
+                          struct table *const *t, uint32_t n)
+{
+    double entry_bytes =
+        (double)pool_unit_bytes(pool_layout(l->pool)) / KV_UNIT;
+    for (uint32_t i = 0; i < n; i++)
+        a->n_entries += (double)table_n_entries(t[i]) / n;
+    a->bytes = a->n_entries * entry_bytes;
+}
+
 /* Tables of prompts: one for all questions, or one for each. */
 struct prompts {
     struct table *const *table;
@@ -312,7 +322,7 @@ struct prompts {
     bool are_moved; /* by model_reposition() */
 };
 
-/* Scores the probes on forks of the prompts. */
+/* Scores the probes on forks of the prompts, and says what these hold. */
 static enum err score(struct lab *l, const struct prompts *of,
                       bool is_reference, struct figures *out)
 {
@@ -330,20 +340,19 @@ static enum err score(struct lab *l, const struct prompts *of,
     if (rc == OK)
         rc = scoring_score(l->scoring, run, l->d->n_probes, is_reference,
                            l->scored);
-    if (rc == OK)
+    if (rc == OK) {
         average(l, out);
+        count_entries(l, out, of->table, of->n);
+    }
     free_tables(fork, DOCUMENT_PROBES_MAX);
     return rc;
 }
 
-static void count_entries(const struct lab *l, struct figures *a,
-                          struct table *const *t, uint32_t n)
+static enum err score_full(struct lab *l, bool is_reference,
+                           struct figures *out)
 {
-    double entry_bytes =
-        (double)pool_unit_bytes(pool_layout(l->pool)) / KV_UNIT;
-    for (uint32_t i = 0; i < n; i++)
-        a->n_entries += (double)table_n_entries(t[i]) / n;
-    a->bytes = a->n_entries * entry_bytes;
+    const struct prompts full = {l->state, l->n_states, false};
+    return score(l, &full, is_reference, out);
 }
 
 /* The probe that asks question i. */
@@ -452,10 +461,7 @@ enum err lab_open(struct lab *l, const struct document *d, struct figures *full,
     if (rc == OK && l->o.mode == LAB_AGNOSTIC)
         rc = look(l, 0, l->o.needs.view);
     if (rc == OK)
-        rc = score(l, &(struct prompts){l->state, l->n_states, false}, true,
-                   full);
-    if (rc == OK)
-        count_entries(l, full, l->state, l->n_states);
+        rc = score_full(l, true, full);
     if (rc != OK) {
         lab_close(l);
         return err_set(m, rc, "no memory for a document of %zu tokens",
@@ -504,10 +510,7 @@ static enum err ask_left(struct lab *l, const struct choice *c,
     const struct prompts left = {t, n, c->reposition};
     for (uint32_t i = 0; i < n && c->reposition; i++)
         (void)model_reposition(l->o.model, t[i]);
-    enum err rc = score(l, &left, false, out);
-    if (rc == OK)
-        count_entries(l, out, t, n);
-    return rc;
+    return score(l, &left, false, out);
 }
 
 /* What merging did, over all that was compressed. */
@@ -588,10 +591,7 @@ enum err lab_ask(struct lab *l, const struct choice *c, struct figures *out,
     enum err rc = OK;
     switch (c->kind) {
     case CHOICE_FULL:
-        rc = score(l, &(struct prompts){l->state, l->n_states, false}, false,
-                   out);
-        if (rc == OK)
-            count_entries(l, out, l->state, l->n_states);
+        rc = score_full(l, false, out);
         break;
     case CHOICE_NO_CONTEXT:
         rc = ask_without_context(l, out);

@@ -46,12 +46,18 @@ const char *policy_names(void)
            "random, fastv";
 }
 
+void policy_set_per_head(struct policy_params *p)
+{
+    if (p->spread == POLICY_PER_LAYER)
+        p->spread = POLICY_PER_HEAD;
+}
+
 struct policy_params policy_defaults(const struct policy *policy,
                                      uint32_t group)
 {
     struct policy_params p = policy->defaults;
-    if (group == 1 && p.spread == POLICY_PER_LAYER)
-        p.spread = POLICY_PER_HEAD;
+    if (group == 1)
+        policy_set_per_head(&p);
     return p;
 }
 

@@ -161,6 +161,9 @@ const char *policy_names(void);
  * n_entries is the caller's. */
 struct policy_params policy_defaults(const struct policy *policy,
                                      uint32_t group);
+/* From now on each head has a set of its own where there was one for a layer;
+ * as many entries stay. */
+void policy_set_per_head(struct policy_params *p);
 
 /* ERR_UNSUPPORTED with a sentence naming the policy and what is missing, when
  * it needs something that is not in `has` (of enum policy_need), or can't run

@@ -306,8 +306,8 @@ static void set_params(struct work *w, uint64_t most)
     w->params.n_sinks = o->n_sinks;
     w->params.n_recent = o->n_recent;
     w->params.min_head = o->min_head;
-    if (o->per_head_sets && w->params.spread == POLICY_PER_LAYER)
-        w->params.spread = POLICY_PER_HEAD;
+    if (o->per_head_sets)
+        policy_set_per_head(&w->params);
 }
 
 static void store(const struct work *w, bool only_private)

@@ -321,6 +321,12 @@ static void heads_share_a_set_where_query_heads_share_them(void **state)
     const struct policy *selkv = policy_find("selkv-window");
     assert_int_equal(policy_defaults(selkv, 1).spread, POLICY_PER_HEAD);
     assert_int_equal(policy_defaults(selkv, 2).spread, POLICY_PER_LAYER);
+    struct policy_params own = policy_defaults(selkv, 2);
+    policy_set_per_head(&own);
+    assert_int_equal(own.spread, POLICY_PER_HEAD);
+    own = policy_defaults(policy_find("adakv"), 2);
+    policy_set_per_head(&own);
+    assert_int_equal(own.spread, policy_find("adakv")->defaults.spread);
     for (uint32_t i = 0; policy_at(i); i++) {
         const struct policy *policy = policy_at(i);
         struct policy_params p = policy_defaults(policy, 3);
